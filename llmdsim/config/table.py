@@ -1,0 +1,431 @@
+"""The option table: one field of `Config` is one option, with everything that is known about it."""
+
+# ruff: noqa: RUF009 - option() makes a dataclass field
+
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+from llmdsim.config.option import Duration, DurationInSeconds, Json, LoraModule, Option, option, row
+
+FailureType = Literal[
+    "rate_limit", "invalid_api_key", "context_length", "server_error", "invalid_request", "model_not_found"
+]
+
+_UNUSED = "Accepted and shown; means nothing here"
+
+
+@dataclass(frozen=True, slots=True, repr=False)  # a repr would show secrets
+class Config:
+    """The configuration of one daemon, checked. Durations are seconds; an option left unset is `None`.
+
+    Names, defaults and ranges are those of llm-d-inference-sim, which most users come from, and of vLLM for
+    the options it does not have.
+    """
+
+    # -- Server ----------------------------------------------------------------------------------------------
+    config: str = option("", "YAML file with any of these options as keys", group="Server", effective=True)
+    port: int = option(8000, "Port to listen on", low=1, high=65535, group="Server", effective=True)
+    host: str = option(
+        "", "Address to listen on; empty is every address, IPv4 and IPv6", group="Server", effective=True
+    )
+    listen: tuple[str, ...] = option(
+        (),
+        "Twisted endpoint strings to listen on (tcp:8000, unix:/run/llmdsim.sock), in place of --port unless "
+        "--port is given too",
+        group="Server",
+        effective=True,
+    )
+    keep_alive_timeout: DurationInSeconds = option(
+        75.0,
+        "How long an idle connection is kept open; a bare number is seconds",
+        low=0.0,
+        high=86400.0,
+        group="Server",
+        effective=True,
+    )
+    half_close: Literal["abort", "serve"] = option(
+        "abort",
+        "What a client means by closing only its sending side while it waits: abort its request, or go on "
+        "serving it",
+        group="Server",
+        effective=True,
+    )
+    max_header_size: int = option(
+        65536,
+        "Upper bound of a request's header, in bytes",
+        low=1024,
+        high=16777216,
+        group="Server",
+        effective=True,
+    )
+    max_request_body_size_mb: int = option(
+        64, "Upper bound of a request's body, in megabytes", low=1, high=512, group="Server", effective=True
+    )
+    shutdown_timeout: DurationInSeconds = option(
+        25.0,
+        "How long running requests may go on after SIGTERM or SIGINT; a bare number is seconds",
+        low=0.0,
+        high=86400.0,
+        group="Server",
+        effective=True,
+    )
+    startup_duration: Duration = option(
+        0.0, "How long readiness answers 503 after the start, as if weights were loading", group="Server"
+    )
+    enable_request_id_headers: bool = option(
+        False, "Send X-Request-Id back in responses", group="Server", effective=True
+    )
+    api_key: tuple[str, ...] = option(
+        (), "Keys of which a client must send one", env="VLLM_API_KEY", secret=True, group="Server"
+    )
+    ssl_certfile: str = option("", "Certificate file for HTTPS (PEM)", group="Server")
+    ssl_keyfile: str = option("", "Private key file for HTTPS (PEM)", group="Server")
+    self_signed_certs: bool = option(False, "Serve HTTPS with a certificate made at start", group="Server")
+
+    # -- Model -----------------------------------------------------------------------------------------------
+    model: str = option("", "Model to serve; required", env="SIM_MODEL", group="Model", effective=True)
+    served_model_name: tuple[str, ...] = option(
+        (),
+        "Names that requests may use for the model, in place of its own; the first is used in responses and "
+        "metrics",
+        group="Model",
+        effective=True,
+    )
+    max_model_len: int = option(
+        1024,
+        "Context window: tokens of one prompt and its reply",
+        low=1,
+        group="Model",
+        effective=True,
+        hint="give a number, there is no model to take it from",
+    )
+    max_loras: int = option(1, "LoRA adapters in one batch", low=1, group="Model")
+    max_cpu_loras: int = option(0, "LoRA adapters kept in CPU memory; 0 is --max-loras", low=0, group="Model")
+    lora_modules: tuple[LoraModule, ...] = option(
+        (),
+        "LoRA adapters known from the start, each as JSON with name and path, or as name=path",
+        group="Model",
+    )
+    enable_sleep_mode: bool = option(False, "Allow /sleep and /wake_up (in development mode)", group="Model")
+    mm_encoder_only: bool = option(
+        False, "Serve the multi-modal encoder without the language model", group="Model"
+    )
+    omni: bool = option(False, "Answer with an image when a request asks for one", group="Model")
+    image_emission_rate: int = option(
+        0, "Percentage of omni chats answered with an image", low=0, high=100, runtime=True, group="Model"
+    )
+    default_embedding_dimensions: int = option(
+        384, "Length of an embedding when the request does not say", low=1, high=65536, group="Model"
+    )
+
+    # -- Scheduling ------------------------------------------------------------------------------------------
+    max_num_seqs: int = option(
+        5, "Sequences that run at the same time", low=1, group="Scheduling", effective=True
+    )
+    max_waiting_queue_length: int = option(
+        1000, "Sequences that may wait; more are refused with 429", low=0, group="Scheduling", effective=True
+    )
+    data_parallel_size: int = option(
+        1, "Data-parallel ranks, on consecutive ports", low=1, high=8, group="Scheduling"
+    )
+    data_parallel_rank: int = option(
+        -1,
+        "Rank of this process when each rank is a process; -1 is unset",
+        low=-1,
+        high=7,
+        group="Scheduling",
+    )
+
+    # -- Replies ---------------------------------------------------------------------------------------------
+    mode: Literal["random", "echo"] = option(
+        "random",
+        "What is said: random sentences, or the prompt (the last message) again",
+        group="Replies",
+        effective=True,
+    )
+    seed: int | None = option(
+        None,
+        "Seed of everything random; unset, each start differs",
+        group="Replies",
+        effective=True,
+    )
+    length_histogram: Literal["readme", "peer"] = option(
+        "readme",
+        "How random replies spread below max_tokens: six buckets as the README of llm-d-inference-sim has "
+        "them, or as its code does",
+        group="Replies",
+        effective=True,
+    )
+    echo_ignores_max_tokens: bool = option(
+        False, "Echo the whole text even where max_tokens is smaller", group="Replies", effective=True
+    )
+    strict_context: bool = option(
+        False,
+        "Refuse a prompt and max_tokens that together exceed the context window, rather than clamp one",
+        group="Replies",
+        effective=True,
+    )
+    max_logprobs: int = option(
+        20, "Upper bound of logprobs and top_logprobs; -1 is none", low=-1, group="Replies", effective=True
+    )
+    max_n: int = option(
+        128,
+        "Upper bound of n, the choices of one request",
+        low=1,
+        high=16384,
+        group="Replies",
+        effective=True,
+    )
+    max_prompts: int = option(
+        1024, "Upper bound of prompts in one request", low=1, high=65536, group="Replies", effective=True
+    )
+    response_role: str = option("assistant", "Role of chat replies", group="Replies", effective=True)
+    return_tokens_as_token_ids: bool = option(
+        False, "Write tokens in logprobs as token_id:N", group="Replies", effective=True
+    )
+    enable_force_include_usage: bool = option(
+        False, "Report usage in every stream, asked for or not", group="Replies", effective=True
+    )
+    enable_prompt_tokens_details: bool = option(
+        True, "Tell cached tokens in usage; without it, null as in vLLM", group="Replies", effective=True
+    )
+
+    # -- Latency ---------------------------------------------------------------------------------------------
+    latency_calculator: Literal["", "constant", "per-token"] = option(
+        "",
+        "Which latency options count: the constant ones, those per prompt token, or (empty) the constant "
+        "ones where they are set",
+        runtime=True,
+        group="Latency",
+        effective=True,
+    )
+    time_to_first_token: Duration = option(
+        0.0, "Time to the first token", runtime=True, group="Latency", effective=True
+    )
+    time_to_first_token_std_dev: Duration = option(
+        0.0,
+        "Its standard deviation, at most 30 % of it; a draw stays within 70 %",
+        runtime=True,
+        group="Latency",
+        effective=True,
+    )
+    inter_token_latency: Duration = option(
+        0.0, "Time between two tokens", runtime=True, group="Latency", effective=True
+    )
+    inter_token_latency_std_dev: Duration = option(
+        0.0,
+        "Its standard deviation, at most 30 % of it; a draw stays within 70 %",
+        runtime=True,
+        group="Latency",
+        effective=True,
+    )
+    prefill_overhead: Duration = option(
+        0.0,
+        "Fixed part of a prefill, used where --time-to-first-token is 0",
+        runtime=True,
+        group="Latency",
+        effective=True,
+    )
+    prefill_time_per_token: Duration = option(
+        0.0,
+        "Part of a prefill for each prompt token that is not cached, used where --time-to-first-token is 0",
+        runtime=True,
+        group="Latency",
+        effective=True,
+    )
+    prefill_time_std_dev: Duration = option(
+        0.0, "Standard deviation of a prefill by tokens", runtime=True, group="Latency", effective=True
+    )
+    kv_cache_transfer_latency: Duration = option(
+        0.0, "Time to the first token when a remote server did the prefill", runtime=True, group="Latency"
+    )
+    kv_cache_transfer_latency_std_dev: Duration = option(
+        0.0,
+        "Its standard deviation, at most 30 % of it; a draw stays within 70 %",
+        runtime=True,
+        group="Latency",
+    )
+    kv_cache_transfer_time_per_token: Duration = option(
+        0.0,
+        "The same for each prompt token, used where --kv-cache-transfer-latency is 0",
+        runtime=True,
+        group="Latency",
+    )
+    kv_cache_transfer_time_std_dev: Duration = option(
+        0.0, "Standard deviation of a transfer by tokens", runtime=True, group="Latency"
+    )
+    time_to_generate_image: Duration = option(
+        0.0, "Time an image takes (omni)", runtime=True, group="Latency"
+    )
+    time_to_generate_image_std_dev: Duration = option(
+        0.0,
+        "Its standard deviation, at most 30 % of it; a draw stays within 70 %",
+        runtime=True,
+        group="Latency",
+    )
+    time_factor_under_load: float = option(
+        1.0,
+        "How much slower everything is with --max-num-seqs sequences than with one; linear between",
+        low=1.0,
+        runtime=True,
+        group="Latency",
+        effective=True,
+    )
+
+    # -- Tool calls ------------------------------------------------------------------------------------------
+    max_tool_call_integer_param: int = option(100, "Largest integer argument", group="Tool calls")
+    min_tool_call_integer_param: int = option(0, "Smallest integer argument", group="Tool calls")
+    max_tool_call_number_param: float = option(100.0, "Largest number argument", group="Tool calls")
+    min_tool_call_number_param: float = option(0.0, "Smallest number argument", group="Tool calls")
+    max_tool_call_array_param_length: int = option(5, "Longest array argument", low=0, group="Tool calls")
+    min_tool_call_array_param_length: int = option(1, "Shortest array argument", low=0, group="Tool calls")
+    tool_call_not_required_param_probability: int = option(
+        50, "Percentage of optional arguments that are given", low=0, high=100, group="Tool calls"
+    )
+    object_tool_call_not_required_field_probability: int = option(
+        50, "Percentage of optional fields that are given in objects", low=0, high=100, group="Tool calls"
+    )
+    tool_call_extra_call_probability: int = option(
+        45, "Percentage of going on to one more call", low=0, high=100, group="Tool calls"
+    )
+    skip_tool_validation: bool = option(
+        False, "Take tool schemas as they come, as vLLM does", group="Tool calls"
+    )
+
+    # -- KV cache --------------------------------------------------------------------------------------------
+    enable_kvcache: bool = option(False, "Simulate the KV cache and publish its events", group="KV cache")
+    kv_cache_size: int = option(1024, "Blocks in the cache", low=0, group="KV cache")
+    block_size: Literal[8, 16, 32, 64, 128] = option(16, "Tokens in a block", group="KV cache")
+    global_cache_hit_threshold: float = option(
+        0.0,
+        "Part of a prompt that must be cached, else the request ends at once",
+        low=0.0,
+        high=1.0,
+        group="KV cache",
+    )
+    hash_seed: str = option("", "Seed of block hashes", env="PYTHONHASHSEED", group="KV cache")
+    zmq_endpoint: str = option(
+        "tcp://127.0.0.1:5557", "ZeroMQ address that events are published to; empty is none", group="KV cache"
+    )
+    zmq_max_connect_attempts: int = option(
+        0, "Attempts to reach the ZeroMQ address", low=0, high=10, group="KV cache"
+    )
+    event_batch_size: int = option(16, "Events sent in one message at most", low=1, group="KV cache")
+    use_vllm_map_event_format: bool = option(
+        False, "Encode events as maps rather than arrays", group="KV cache"
+    )
+    kv_events_replay_endpoint: str = option(
+        "", "ZeroMQ address that answers replay requests; empty is none", group="KV cache"
+    )
+    kv_events_replay_queue_size: int = option(1024, "Event batches kept for replay", low=1, group="KV cache")
+
+    # -- Failures --------------------------------------------------------------------------------------------
+    failure_injection_rate: int = option(
+        0, "Percentage of requests that fail", low=0, high=100, runtime=True, group="Failures"
+    )
+    failure_types: tuple[FailureType, ...] = option(
+        (), "Failures to choose from; none given is all of them", runtime=True, group="Failures"
+    )
+
+    # -- Metrics ---------------------------------------------------------------------------------------------
+    fake_metrics: Json | None = option(
+        None, "Values and functions to report in place of measured metrics", runtime=True, group="Metrics"
+    )
+    fake_metrics_refresh_interval: Duration = option(
+        0.1, "How often functions in --fake-metrics are computed", low=1e-6, group="Metrics"
+    )
+
+    # -- Dataset and tokenizer -------------------------------------------------------------------------------
+    dataset_path: str = option("", "SQLite file with replies", group="Dataset and tokenizer")
+    dataset_url: str = option(
+        "", "Where --dataset-path is downloaded from when it is missing", group="Dataset and tokenizer"
+    )
+    dataset_in_memory: bool = option(False, "Load the whole dataset at start", group="Dataset and tokenizer")
+    dataset_table_name: str = option("llmd", "Table of the dataset", group="Dataset and tokenizer")
+    force_dummy_tokenizer: bool = option(
+        False,
+        "Use the built-in tokenizer whatever the model",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
+    tokenizers_cache_dir: str = option(
+        "", "Directory of downloaded tokenizers", group="Dataset and tokenizer"
+    )
+    render_url: str = option(
+        "http://localhost:8082", "Tokenizer render service", group="Dataset and tokenizer"
+    )
+    render_timeout: Duration = option(
+        30.0, "How long to wait for the render service", group="Dataset and tokenizer"
+    )
+    mm_render_timeout: Duration = option(
+        60.0, "The same for multi-modal prompts", group="Dataset and tokenizer"
+    )
+
+    # -- Logging ---------------------------------------------------------------------------------------------
+    log_format: Literal["text", "json"] = option("text", "Form of log lines", group="Logging")
+    access_log: bool = option(False, "Log one line for each request", group="Logging")
+    log_http: bool = option(False, "Log requests and responses in full", group="Logging")
+    v: int = option(
+        2, "Verbosity: 1 warnings, 2 info, 4 debug, 5 trace", aliases=("-v",), low=0, group="Logging"
+    )
+    vmodule: str = option("", "Verbosity by file, as pattern=N,...", group="Logging")
+    logtostderr: bool = option(True, "Log to stderr rather than to files", group="Logging")
+    alsologtostderr: bool = option(False, "Log to stderr as well as to files", group="Logging")
+    alsologtostderrthreshold: str = option(
+        "0", "Severity from which --alsologtostderr applies", group="Logging"
+    )
+    stderrthreshold: str = option("2", "Severity from which lines in files go to stderr too", group="Logging")
+    legacy_stderr_threshold_behavior: bool = option(
+        True, "Ignore --stderrthreshold under --logtostderr", group="Logging"
+    )
+    log_file: str = option("", "Log to this file", group="Logging")
+    log_dir: str = option("", "Log to files in this directory", group="Logging")
+    log_file_max_size: int = option(1800, "Megabytes of a log file; 0 is unlimited", low=0, group="Logging")
+    one_output: bool = option(False, "Write a line only to the file of its own severity", group="Logging")
+    skip_headers: bool = option(False, "Leave the prefix of log lines out", group="Logging")
+    skip_log_headers: bool = option(False, "Leave the heading of log files out", group="Logging")
+    add_dir_header: bool = option(False, "Add the source directory to the prefix", group="Logging")
+    log_backtrace_at: str = option(":0", "Log a stack trace at file:line", group="Logging")
+
+    # -- Pod -------------------------------------------------------------------------------------------------
+    pod_name: str = option(
+        "", "Sent as x-inference-pod, with x-inference-port", env="POD_NAME", group="Pod", effective=True
+    )
+    pod_namespace: str = option(
+        "", "Sent as x-inference-namespace", env="POD_NAMESPACE", group="Pod", effective=True
+    )
+    pod_ip: str = option("", "Part of the topic of KV-cache events", env="POD_IP", group="Pod")
+    vllm_server_dev_mode: bool = option(
+        False, "Serve development endpoints", env="VLLM_SERVER_DEV_MODE", group="Pod"
+    )
+
+    # -- For vLLM's sake -------------------------------------------------------------------------------------
+    enable_prefix_caching: bool = option(False, _UNUSED, group="For vLLM's sake", effective=True)
+    enforce_eager: bool = option(False, _UNUSED, group="For vLLM's sake", effective=True)
+    tensor_parallel_size: int = option(0, _UNUSED, low=0, group="For vLLM's sake", effective=True)
+    mm_processor_kwargs: Json | None = option(None, _UNUSED, group="For vLLM's sake", effective=True)
+    ec_transfer_config: Json | None = option(None, _UNUSED, group="For vLLM's sake", effective=True)
+
+    ignored_flags: tuple[str, ...] = field(default=())
+    """Not an option: the vLLM flags that were given and mean nothing here, for one warning at start."""
+
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    """Not an option: the fields that some source gave, as opposed to those left at their default."""
+
+    def __post_init__(self) -> None:
+        """Resolve the defaults that follow another option, so that no reader has to."""
+        if not self.served_model_name and self.model:
+            object.__setattr__(self, "served_model_name", (self.model,))
+        if not self.max_cpu_loras:
+            object.__setattr__(self, "max_cpu_loras", self.max_loras)
+
+
+OPTIONS: Final[dict[str, Option]] = {
+    known.name: known
+    for known in (
+        row(column.name, column.type, column.metadata["option"])
+        for column in fields(Config)
+        if "option" in column.metadata
+    )
+}
+"""Every option by its name, in the order of the table."""

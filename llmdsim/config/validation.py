@@ -1,0 +1,89 @@
+"""The rules that tie options together; those of one option alone stand in its row."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from llmdsim.config.durations import format_duration
+from llmdsim.config.option import ConfigError
+from llmdsim.config.table import Config
+
+SPREAD: Final = 0.3
+"""The largest standard deviation of a latency, as a part of its mean."""
+
+_SPREADS: Final = (
+    "time_to_first_token",
+    "inter_token_latency",
+    "kv_cache_transfer_latency",
+    "time_to_generate_image",
+)
+_TOOL_BOUNDS: Final = ("integer_param", "number_param", "array_param_length")
+
+
+def validate(config: Config) -> None:
+    """Raise ConfigError for the first rule between options that `config` breaks."""
+    for broken in _broken(config):
+        raise ConfigError(broken)
+
+
+def _broken(config: Config) -> Iterator[str]:
+    if not config.model:
+        yield "--model: a model is required (or SIM_MODEL, or model in the --config file)"
+    for mean in _SPREADS:
+        yield from _spread(config, mean)
+    for bound in _TOOL_BOUNDS:
+        low, high = f"min_tool_call_{bound}", f"max_tool_call_{bound}"
+        if getattr(config, high) < getattr(config, low):
+            yield (
+                f"{_flag(high)}: {getattr(config, high)} is less than {_flag(low)}, which is "
+                f"{getattr(config, low)}"
+            )
+    if config.max_cpu_loras < config.max_loras:
+        yield f"--max-cpu-loras: {config.max_cpu_loras} is less than --max-loras, which is {config.max_loras}"
+    for module in config.lora_modules:
+        if module.base_model_name not in (None, "", config.model, *config.served_model_name):
+            yield (
+                f"--lora-modules: the base model of {module.name!r} is {module.base_model_name!r}, which is "
+                "not served here"
+            )
+    if bool(config.ssl_certfile) != bool(config.ssl_keyfile):
+        yield "--ssl-certfile and --ssl-keyfile: one is given without the other"
+    if config.self_signed_certs and config.ssl_certfile:
+        yield "--self-signed-certs: cannot be used together with --ssl-certfile and --ssl-keyfile"
+    if config.dataset_url and not config.dataset_path:
+        yield "--dataset-url: needs --dataset-path, the file to download to"
+    if config.mode == "echo" and (config.dataset_path or config.dataset_url):
+        yield "--dataset-path and --dataset-url: cannot be used with --mode echo"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", config.dataset_table_name):
+        yield f"--dataset-table-name: {config.dataset_table_name!r} is not a plain name (letters, digits, _)"
+    ranks = config.data_parallel_size if config.data_parallel_rank < 0 else 1
+    if config.port + ranks - 1 > 65535:
+        yield f"--data-parallel-size: {ranks} ports from --port {config.port} on end beyond 65535"
+    if _overlap(config.zmq_endpoint, config.kv_events_replay_endpoint, ranks):
+        yield (
+            f"--kv-events-replay-endpoint: {config.kv_events_replay_endpoint!r} uses a port of "
+            f"--zmq-endpoint {config.zmq_endpoint!r} ({ranks} each)"
+        )
+
+
+def _spread(config: Config, mean: str) -> Iterator[str]:
+    middle, spread = getattr(config, mean), getattr(config, f"{mean}_std_dev")
+    # Written in decimals: 30ms must pass for 100ms, whatever 0.3 * 0.1 is in binary.
+    if spread > middle * SPREAD * (1 + 1e-9):
+        yield (
+            f"{_flag(mean)}-std-dev: {format_duration(spread)} is more than 30 % of {_flag(mean)}, which is "
+            f"{format_duration(middle)}"
+        )
+
+
+def _overlap(publish: str, replay: str, ranks: int) -> bool:
+    """Whether two TCP endpoints share a port; each rank takes the next one."""
+    ports = [re.fullmatch(r"tcp://.*:([0-9]{1,5})", endpoint) for endpoint in (publish, replay)]
+    if None in ports:
+        return False
+    first, second = (int(port[1]) for port in ports if port)
+    return abs(first - second) < ranks
+
+
+def _flag(field: str) -> str:
+    return "--" + field.replace("_", "-")

@@ -1,0 +1,119 @@
+"""Rules between options."""
+
+import pytest
+
+from llmdsim.config import Config, ConfigError, LoraModule, parse, validate
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"time_to_first_token": 0.1, "time_to_first_token_std_dev": 0.03},
+        {"inter_token_latency": 0.01, "inter_token_latency_std_dev": 0.003},
+        {"inter_token_latency": 0.7, "inter_token_latency_std_dev": 0.21},
+        {"prefill_time_std_dev": 5.0},
+        {"kv_cache_transfer_time_std_dev": 5.0},
+        {"max_loras": 4},
+        {"max_loras": 4, "max_cpu_loras": 4},
+        {"lora_modules": (LoraModule("a"), LoraModule("b", "", ""), LoraModule("c", "", "m"))},
+        {"served_model_name": ("s",), "lora_modules": (LoraModule("a", "", "s"),)},
+        {"ssl_certfile": "c", "ssl_keyfile": "k"},
+        {"dataset_path": "d"},
+        {"dataset_path": "d", "dataset_url": "u"},
+        {"port": 65535},
+        {"port": 65528, "data_parallel_size": 8},
+        {"port": 65535, "data_parallel_size": 8, "data_parallel_rank": 3},
+        {"kv_events_replay_endpoint": "tcp://*:5558"},
+        {"kv_events_replay_endpoint": "tcp://*:5565", "data_parallel_size": 8},
+        {"kv_events_replay_endpoint": "tcp://*:5558", "data_parallel_size": 8, "data_parallel_rank": 1},
+        {"kv_events_replay_endpoint": "tcp://*:5557", "zmq_endpoint": ""},
+        {"kv_events_replay_endpoint": "ipc:///tmp/x", "zmq_endpoint": "ipc:///tmp/y"},
+        {"max_tool_call_integer_param": 5, "min_tool_call_integer_param": 5},
+    ],
+)
+def test_allows(settings: dict[str, object]) -> None:
+    validate(Config(model="m", **settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": ""}, "--model: a model is required (or SIM_MODEL, or model in the --config file)"),
+        (
+            {"time_to_first_token": 0.1, "time_to_first_token_std_dev": 0.031},
+            "--time-to-first-token-std-dev: 31ms is more than 30 % of --time-to-first-token, which is 100ms",
+        ),
+        (
+            {"inter_token_latency_std_dev": 0.001},
+            "--inter-token-latency-std-dev: 1ms is more than 30 % of --inter-token-latency, which is 0s",
+        ),
+        (
+            {"kv_cache_transfer_latency": 0.001, "kv_cache_transfer_latency_std_dev": 0.0005},
+            "--kv-cache-transfer-latency-std-dev: 500\u00b5s is more than 30 % of "
+            "--kv-cache-transfer-latency, which is 1ms",
+        ),
+        (
+            {"time_to_generate_image": 1.0, "time_to_generate_image_std_dev": 0.4},
+            "--time-to-generate-image-std-dev: 400ms is more than 30 % of "
+            "--time-to-generate-image, which is 1s",
+        ),
+        ({"max_loras": 4, "max_cpu_loras": 2}, "--max-cpu-loras: 2 is less than --max-loras, which is 4"),
+        (
+            {"max_tool_call_integer_param": -1},
+            "--max-tool-call-integer-param: -1 is less than --min-tool-call-integer-param, which is 0",
+        ),
+        (
+            {"min_tool_call_number_param": 100.5},
+            "--max-tool-call-number-param: 100.0 is less than --min-tool-call-number-param, which is 100.5",
+        ),
+        (
+            {"max_tool_call_array_param_length": 0},
+            "--max-tool-call-array-param-length: 0 is less than "
+            "--min-tool-call-array-param-length, which is 1",
+        ),
+        (
+            {"lora_modules": (LoraModule("a", "", "other"),)},
+            "--lora-modules: the base model of 'a' is 'other', which is not served here",
+        ),
+        ({"ssl_certfile": "c"}, "--ssl-certfile and --ssl-keyfile: one is given without the other"),
+        ({"ssl_keyfile": "k"}, "--ssl-certfile and --ssl-keyfile: one is given without the other"),
+        (
+            {"self_signed_certs": True, "ssl_certfile": "c", "ssl_keyfile": "k"},
+            "--self-signed-certs: cannot be used together with --ssl-certfile and --ssl-keyfile",
+        ),
+        ({"dataset_url": "u"}, "--dataset-url: needs --dataset-path, the file to download to"),
+        (
+            {"dataset_path": "d", "mode": "echo"},
+            "--dataset-path and --dataset-url: cannot be used with --mode echo",
+        ),
+        (
+            {"dataset_table_name": "a; drop table b"},
+            "--dataset-table-name: 'a; drop table b' is not a plain name (letters, digits, _)",
+        ),
+        (
+            {"port": 65529, "data_parallel_size": 8},
+            "--data-parallel-size: 8 ports from --port 65529 on end beyond 65535",
+        ),
+        (
+            {"kv_events_replay_endpoint": "tcp://*:5557"},
+            "--kv-events-replay-endpoint: 'tcp://*:5557' uses a port of --zmq-endpoint "
+            "'tcp://127.0.0.1:5557' "
+            "(1 each)",
+        ),
+        (
+            {"kv_events_replay_endpoint": "tcp://*:5558", "data_parallel_size": 2},
+            "--kv-events-replay-endpoint: 'tcp://*:5558' uses a port of --zmq-endpoint "
+            "'tcp://127.0.0.1:5557' "
+            "(2 each)",
+        ),
+    ],
+)
+def test_refuses(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate(Config(**{"model": "m", **settings}))  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+def test_parsing_validates() -> None:
+    with pytest.raises(ConfigError, match=r"more than 30 %"):
+        parse(["m", "--time-to-first-token", "100ms", "--time-to-first-token-std-dev", "40ms"], {})
