@@ -1,0 +1,42 @@
+"""What one choice is asked for, and the settings its answer depends on."""
+
+from typing import Protocol
+
+import msgspec
+
+from llmdsim.tokenization import Prompt
+
+
+class ReplySettings(Protocol):
+    """The part of `Config` that decides what is said."""
+
+    @property
+    def mode(self) -> str: ...  # "random" or "echo"
+    @property
+    def seed(self) -> int | None: ...
+    @property
+    def length_histogram(self) -> str: ...  # "readme" or "peer"
+    @property
+    def echo_ignores_max_tokens(self) -> bool: ...
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What one choice is asked for, already validated and clamped.
+
+    `echo_text` is what echo mode answers: the prompt's text or the last message's; None for a prompt of ids,
+    whose own pieces are then answered. `max_tokens` (>= 1) is the effective bound, the least of what was
+    requested and the room left in the context; `requested_max` is what the client asked for in so many words,
+    None when it did not (a default of the API is no request). `min_tokens` is at most `max_tokens`; no stop
+    string is empty. `seed` has the choice's index added already.
+    """
+
+    prompt: Prompt
+    echo_text: str | None
+    max_tokens: int
+    requested_max: int | None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    include_stop: bool = False
+    seed: int | None = None

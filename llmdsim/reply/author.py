@@ -1,0 +1,118 @@
+"""The author of replies: picks what is said by the mode, its length and where it stops."""
+
+from itertools import accumulate
+from random import Random
+from zlib import crc32
+
+from llmdsim.reply.ask import Ask, ReplySettings
+from llmdsim.reply.bank import Bank, Sentence
+from llmdsim.reply.length import peer_length, readme_length, unrequested_length
+from llmdsim.reply.reply import LongSentenceReply, Reply, ShortSentenceReply, TextReply
+from llmdsim.reply.stopping import find_ending, held_back
+from llmdsim.tokenization import Prompt, Tokenizer, well_formed
+
+LONG = 2048
+"""Tokens above which a random reply keeps no list of its tokens."""
+
+
+class Author:
+    """Writes replies for one process or one rank.
+
+    Asks without a seed draw from one source in the order of arrival, so a server started with `seed` repeats
+    itself for the same requests in the same order. An ask with a seed depends on nothing but itself, in any
+    process.
+    """
+
+    def __init__(self, config: ReplySettings, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._echoes = config.mode == "echo"
+        self._echo_ignores_max_tokens = config.echo_ignores_max_tokens
+        self._requested_length = peer_length if config.length_histogram == "peer" else readme_length
+        self._random = Random(config.seed)
+        bank = Bank(tokenizer)
+        self._sentences = bank.sentences
+        self._longest = bank.longest
+
+    def write(self, ask: Ask) -> Reply:
+        """The whole reply. A random one of ordinary length takes 1 to 3 µs, some 10 µs with stops."""
+        return self._echo(ask) if self._echoes else self._random_text(ask)
+
+    def _random_text(self, ask: Ask) -> Reply:
+        random = self._random if ask.seed is None else _seeded(ask.seed, ask.prompt)
+        most = ask.max_tokens
+        if ask.ignore_eos:
+            total = most
+        else:
+            rule = unrequested_length if ask.requested_max is None else self._requested_length
+            total = rule(most, random)
+            if total < ask.min_tokens:
+                total = min(ask.min_tokens, most)
+        finish_reason = "length" if total == most else "stop"
+        if ask.stop or ask.stop_token_ids:
+            sentences = self._draw(total, random)
+            texts = [text for sentence in sentences for text in sentence.texts]
+            ids = [token_id for sentence in sentences for token_id in sentence.ids]
+            return _stopped(texts[:total], ids[:total], finish_reason, ask)
+        if total > LONG:
+            return LongSentenceReply(self._draw(total, random), total, finish_reason)
+        # `_draw`, but laying out the pieces at the same time: this is nearly every reply.
+        bank = self._sentences
+        size = len(bank)
+        draw = random.random
+        sentences = []
+        pieces: list[bytes] = []
+        while len(pieces) < total:
+            sentence = bank[int(draw() * size)]
+            sentences.append(sentence)
+            pieces += sentence.json
+        del pieces[total:]
+        return ShortSentenceReply(sentences, pieces, finish_reason)
+
+    def _draw(self, total: int, random: Random) -> list[Sentence]:
+        """Random sentences, just as many as it takes to have `total` tokens."""
+        bank = self._sentences
+        size = len(bank)
+        draw = random.random
+        sentences: list[Sentence] = []
+        missing = total
+        while missing > 0:
+            # So many are needed in any case; drawing them together saves most of the time of long replies.
+            more = [bank[int(draw() * size)] for _ in range(missing // self._longest or 1)]
+            sentences += more
+            missing -= sum([sentence.total for sentence in more])
+        return sentences
+
+    def _echo(self, ask: Ask) -> Reply:
+        """The text asked for, to the letter. `ignore_eos`, or a `min_tokens` beyond its end, adds nothing."""
+        if ask.echo_text is None:
+            ids, texts = ask.prompt.ids, ask.prompt.texts
+        else:
+            ids, texts = self._tokenizer.split(well_formed(ask.echo_text))
+        finish_reason = "stop"
+        if not self._echo_ignores_max_tokens and len(ids) >= ask.max_tokens:
+            ids, texts = ids[: ask.max_tokens], texts[: ask.max_tokens]
+            finish_reason = "length"
+        return _stopped(texts, ids, finish_reason, ask)
+
+
+def _stopped(texts: list[str], ids: list[int], finish_reason: str, ask: Ask) -> TextReply:
+    """The reply made of these tokens, up to the first stop the ask names."""
+    text = "".join(texts)
+    ends = list(accumulate(map(len, texts), initial=0))
+    ending = find_ending(text, ends, ids, ask) if ask.stop or ask.stop_token_ids else None
+    if ending is None:
+        return TextReply(text, ends, ids, finish_reason, held_back=held_back(ask))
+    total, shown, reason = ending
+    return TextReply(
+        text[: ends[total]], ends[: total + 1], ids[:total], "stop", reason, shown, held_back(ask)
+    )
+
+
+def _seeded(seed: int, prompt: Prompt) -> Random:
+    """A source for one ask; from the prompt too, so that one seed does not say the same to everybody."""
+    if prompt.text is None:
+        checksum = crc32(",".join(map(str, prompt.ids)).encode())
+    else:
+        checksum = crc32(prompt.text.encode())
+    # As one non-negative integer: `Random` drops the sign of integers and hashes other types.
+    return Random((seed % 2**64) << 32 | checksum)

@@ -1,0 +1,74 @@
+"""The sentences that random replies are made of, tokenized and JSON-encoded once."""
+
+import msgspec
+
+from llmdsim.tokenization import Tokenizer
+
+SENTENCES = (
+    "The ferry leaves at seven, so we should be at the pier before the fog lifts. ",
+    "Nobody expected the old clock to start again. ",
+    "Add two cups of flour, a pinch of salt, and enough warm water to make a soft dough. ",
+    "It depends. ",
+    "A glacier moves slowly, but over a thousand years it can carve a valley out of solid rock. ",
+    "She kept every letter in a wooden box under the stairs. ",
+    "First, check that the cable is plugged in; then restart the router and wait a minute. ",
+    "Rivers do not hurry, yet they always arrive. ",
+    "In 1969 about 600 million people watched the same grainy picture at the same time. ",
+    "Yes, that should work. ",
+    "The bakery on the corner sells out of rye bread by nine o'clock on most mornings. ",
+    "If the sum of the digits is divisible by three, so is the number itself. ",
+    "Bees tell each other where the flowers are by dancing. ",
+    "Let me put it another way: the map is useful because it leaves things out. ",
+    "My grandmother could name every star in the winter sky, and she was never wrong. ",
+    "A good test fails for exactly one reason. ",
+    "The committee met on Tuesday, argued until dusk, and postponed the vote once more. ",
+    "Copper turns green because it reacts with air, water and a little salt from the sea. ",
+    "Turn left after the bridge, pass the school, and look for a house with a blue door. ",
+    "Honey never really spoils. ",
+    "Most of the noise in the recording came from the refrigerator in the next room! ",
+    "Why do cats land on their feet? ",
+    "Light takes a little more than eight minutes to travel from the Sun to the Earth. ",
+    "There are three options (cheap, quick or good), and you may pick two of them. ",
+    "He read the instructions twice, sighed, and opened the toolbox. ",
+    "The library stays open late during exams; coffee is allowed, but sandwiches are not. ",
+    "Rain is likely in the north, with sunny spells and a light breeze everywhere else. ",
+    "An octopus has three hearts, nine brains and no bones at all. ",
+    "To sum up, the second plan costs less and can be finished before the summer. ",
+    "We planted forty-two apple trees that spring, and thirty-nine of them survived. ",
+    "Please keep the receipt. ",
+    "The pianist paused, turned a page that was not there, and played the rest from memory. ",
+    "Paper was once made from rags, which is why old books have aged better than newer ones. ",
+    "Perhaps the simplest explanation is that someone forgot to close the window. ",
+    "Trains to the coast run every half hour, except on Sundays and public holidays. ",
+    "A prime number greater than two is always odd. ",
+    "The market smells of oranges, wet stone and roasted coffee. ",
+    "When the wind drops, the whole lake becomes a mirror for about ten minutes. ",
+    "Salt lowers the freezing point of water, so icy roads are salted in winter. ",
+    "Her first violin had cost less than the case it came in. ",
+    "Measure twice and cut once, as carpenters like to say. ",
+    "The dog barked at the moon, the moon did not answer, and both seemed content. ",
+    "Half of the answers were right; the other half were interesting. ",
+    "On clear days you can see the island from the top of the lighthouse, 12 miles away. ",
+    "Thank you for asking! ",
+    "A short walk after lunch does more for a tired mind than another cup of tea. ",
+)
+"""English, ASCII, each ending in a blank, so that any sequence of them reads as text."""
+
+
+class Sentence:
+    """One sentence as parallel lists over its tokens; `json` holds texts as the insides of JSON strings."""
+
+    __slots__ = ("ids", "json", "texts", "total")
+
+    def __init__(self, text: str, tokenizer: Tokenizer) -> None:
+        self.ids, self.texts = tokenizer.split(text)
+        self.total = len(self.ids)
+        self.json = [msgspec.json.encode(piece)[1:-1] for piece in self.texts]
+
+
+class Bank:
+    """The sentences in one tokenizer's tokens. Every sentence has at least one token."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.sentences = [Sentence(text, tokenizer) for text in SENTENCES]
+        self.longest = max(sentence.total for sentence in self.sentences)

@@ -1,0 +1,83 @@
+"""The built-in conversation form: what messages read as when there is no model's chat template.
+
+One line a message: `### role: content`, with `(tool_call_id)` after the role and `[name(arguments)]` for each
+tool call after the content, as llm-d-inference-sim writes it. Messages are decoded JSON objects that have
+been validated elsewhere; whatever still has the wrong shape counts as absent.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+Message = Mapping[str, Any]
+
+# Where each type of content part keeps its text.
+_TEXT_KEYS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
+
+
+def render_chat(messages: Sequence[Message]) -> str:
+    """The prompt text of a conversation; `"### user: hi there\\n"` for one plain message."""
+    lines = []
+    for message in messages:
+        if not isinstance(message, Mapping):
+            continue
+        role = message.get("role")
+        call_id = message.get("tool_call_id")
+        answered = f"({call_id})" if isinstance(call_id, str) and call_id else ""
+        lines.append(f"### {role if isinstance(role, str) else ''}{answered}: {_body(message)}\n")
+    return "".join(lines)
+
+
+def last_text(messages: Sequence[Message]) -> str:
+    """The last message as echo mode answers it, whatever its role: `render_chat`'s line after the colon."""
+    if not messages or not isinstance(messages[-1], Mapping):
+        return ""
+    return _body(messages[-1])
+
+
+def _body(message: Message) -> str:
+    content = message.get("content")
+    text = content if isinstance(content, str) else _joined_parts(content)
+    calls = message.get("tool_calls")
+    if calls and isinstance(calls, Sequence):
+        text += "".join(map(_call, calls))
+    return text
+
+
+def _joined_parts(content: object) -> str:
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        return ""
+    texts = (_part(part) for part in content)
+    return "\n".join(text for text in texts if text is not None)
+
+
+def _part(part: object) -> str | None:
+    """A content part's text; None for audio, video and anything unknown, which leave no line."""
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        return None
+    kind = part.get("type", "text")
+    if kind in ("image_url", "input_image"):
+        image = part.get("image_url")
+        url = image.get("url") if isinstance(image, Mapping) else image
+        return f"image: {url}" if isinstance(url, str) else None
+    text = part.get(_TEXT_KEYS.get(kind, "")) if isinstance(kind, str) else None
+    return text if isinstance(text, str) else None
+
+
+def _call(call: object) -> str:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return ""
+    name, arguments = function.get("name"), function.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = "" if arguments is None else msgspec.json.encode(arguments).decode()
+    return f"[{name if isinstance(name, str) else ''}({arguments})]"

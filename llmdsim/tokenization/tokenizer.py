@@ -1,0 +1,30 @@
+"""What every tokenizer offers the rest of the house."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back. Ids are 0 .. `vocab_size` - 1; a *piece* is one token's own text.
+
+    For any text `count(text) == len(encode(text))`, `split` gives the same ids, and its pieces join to the
+    text. No method raises for any `str`, lone surrogates included.
+    """
+
+    vocab_size: int
+
+    def count(self, text: str) -> int:
+        """Tokens in the text; as cheap as the tokenizer can make it."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """The text's token ids."""
+        ...
+
+    def split(self, text: str) -> tuple[list[int], list[str]]:
+        """Parallel lists: token ids and pieces; `"".join(pieces) == text`."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> list[str]:
+        """One text per id, in order; valid Unicode (never a lone surrogate). Unknown ids are no error."""
+        ...

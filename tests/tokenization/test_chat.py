@@ -1,0 +1,117 @@
+"""Conversations as prompt text, and what echo mode takes from them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmdsim.tokenization import last_text, render_chat
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
+
+
+# Where llm-d-inference-sim knows the shape, the line is its own (its token ids were compared).
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ({"role": "user", "content": "hi there"}, "### user: hi there\n"),
+        ({"role": "user", "content": "a\nb"}, "### user: a\nb\n"),
+        ({"role": "user", "content": ""}, "### user: \n"),
+        ({"role": "user", "content": None}, "### user: \n"),
+        ({"role": "user"}, "### user: \n"),
+        ({"role": "user", "name": "Ann", "content": "hi"}, "### user: hi\n"),
+        (
+            {
+                "role": "tool",
+                "tool_call_id": "c1",
+                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+            },
+            "### tool(c1): a\nb\n",
+        ),
+        ({"role": "assistant", "content": None, "tool_calls": [CALL]}, '### assistant: [f({"x":1})]\n'),
+        (
+            {"role": "assistant", "content": "T", "tool_calls": [CALL, CALL]},
+            '### assistant: T[f({"x":1})][f({"x":1})]\n',
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
+            '### assistant: [f({"x":1})]\n',
+        ),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}, "### assistant: [f()]\n"),
+        (
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "see"},
+                    {"type": "image_url", "image_url": {"url": "http://x/a.jpg"}},
+                ],
+            },
+            "### user: see\nimage: http://x/a.jpg\n",
+        ),
+        (
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "a"},
+                    {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
+                    {"type": "video_url", "video_url": {"url": "http://x/v"}},
+                    {"type": "text", "text": "b"},
+                ],
+            },
+            "### user: a\nb\n",
+        ),
+        ({"role": "user", "content": [{"type": "input_image", "image_url": "u"}]}, "### user: image: u\n"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": 5}}]}, "### user: \n"),
+        ({"role": "user", "content": ["plain", {"text": "untyped"}]}, "### user: plain\nuntyped\n"),
+        ({"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, "### assistant: no\n"),
+    ],
+)
+def test_one_message(message: dict[str, Any], line: str) -> None:
+    assert render_chat([message]) == line
+    assert last_text([{"role": "user", "content": "earlier"}, message]) == line[line.index(": ") + 2 : -1]
+
+
+def test_messages_follow_each_other() -> None:
+    messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
+    assert render_chat(messages) == "### system: S\n### user: U\n"
+    assert render_chat([]) == ""
+    assert last_text([]) == ""
+
+
+def test_the_last_message_is_echoed_whatever_its_role() -> None:
+    assert last_text([{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]) == "A"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "type", "text", "image_url", "url", "tool_calls", "function"])
+            | st.text(max_size=3),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+PART = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "image_url", "refusal"]) | JSON},
+    optional={"text": JSON, "image_url": JSON, "refusal": JSON},
+)
+WILD_MESSAGE = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": JSON,
+        "content": JSON | st.lists(PART),
+        "tool_call_id": JSON,
+        "tool_calls": JSON | st.lists(st.fixed_dictionaries({"function": JSON})),
+    },
+)
+
+
+@given(st.lists(WILD_MESSAGE | JSON, max_size=3))
+def test_wrong_shapes_never_raise(messages: list[Any]) -> None:
+    assert isinstance(render_chat(messages), str)
+    assert isinstance(last_text(messages), str)
