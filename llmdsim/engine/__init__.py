@@ -1,0 +1,1 @@
+"""When it is said: which sequence reveals which tokens at which instant."""

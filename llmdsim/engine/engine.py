@@ -1,0 +1,185 @@
+"""The engine: slots, the waiting queue, and the one pass that reveals every token that is due."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+
+from llmdsim.engine.pacing import Pacing
+from llmdsim.engine.sequence import Sequence
+from llmdsim.engine.stats import Stats
+from llmdsim.reply.ask import Ask
+from llmdsim.reply.reply import Reply
+
+
+class QueueFull(Exception):
+    """The waiting queue has no room for all sequences of the request; none was taken."""
+
+
+class Engine:
+    """Runs at most `max_num_seqs` sequences and queues at most `max_waiting` more, first come first served.
+
+    `write` makes the reply of a sequence at the moment it is given a slot. Time is passed in, in monotonic
+    seconds. `faults` collects what sinks and `write` raised, for the caller to log and clear.
+    """
+
+    def __init__(
+        self,
+        max_num_seqs: int,
+        max_waiting: int,
+        pacing: Pacing,
+        write: Callable[[Ask], Reply],
+        stats: Stats,
+    ) -> None:
+        self.stats = stats
+        self.pacing = pacing
+        self.faults: list[tuple[Sequence, Exception]] = []
+        self._max_num_seqs = max_num_seqs
+        self._max_waiting = max_waiting
+        self._write = write
+        self._waiting: OrderedDict[Sequence, None] = OrderedDict()
+        self._running: set[Sequence] = set()
+
+    def submit(self, sequences: Collection[Sequence], now: float) -> None:
+        """Take all of one request's sequences, to start now or to wait. Reveals nothing.
+
+        Raises QueueFull, and takes none, when they do not all find a slot or a place in the queue.
+        """
+        stats = self.stats
+        free = self._max_num_seqs - stats.running if not self._waiting else 0
+        if len(sequences) > free + self._max_waiting - len(self._waiting):
+            raise QueueFull
+        for sequence in sequences:
+            sequence.arrival = now
+            if not self._waiting and stats.running < self._max_num_seqs:
+                self._start(sequence, now)
+            else:
+                self._waiting[sequence] = None
+                stats.waiting = len(self._waiting)
+
+    def abort(self, sequence: Sequence, now: float) -> None:
+        """End `sequence` without a word to its sink; its slot or its place in the queue is free at once."""
+        if sequence.finish_reason is None:
+            self._end(sequence, "abort", now)
+            self._admit(now)
+
+    def abort_all(self, now: float) -> None:
+        """End everything that runs or waits, and tell the sinks (finish reason `abort`)."""
+        everything = [*self._running, *self._waiting]
+        for sequence in everything:
+            if sequence.finish_reason is None:
+                self._end(sequence, "abort", now)
+                self._tell(sequence, now)
+        # A sink may have submitted meanwhile, behind sequences that were still waiting then.
+        self._admit(now)
+
+    def advance(self, now: float) -> float | None:
+        """Reveal every token due at `now`; returns the next deadline, or None when nothing runs."""
+        self.pacing.advance(now, self._reveal, self._count_running)
+        self.stats.settle()
+        return self.pacing.next_deadline()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs and nothing waits."""
+        return not self._running and not self._waiting
+
+    def _count_running(self) -> int:
+        return self.stats.running
+
+    def _start(self, sequence: Sequence, now: float) -> None:
+        stats = self.stats
+        sequence.scheduled_at = now
+        sequence.running = True
+        self._running.add(sequence)
+        stats.running += 1
+        try:
+            sequence.reply = self._write(sequence.ask)
+        except Exception as fault:
+            self.faults.append((sequence, fault))
+            self._end(sequence, "error", now)
+            self._tell(sequence, now)
+            return
+        self.pacing.begin(sequence, now, stats.running)
+
+    def _admit(self, now: float) -> None:
+        while self._waiting and self.stats.running < self._max_num_seqs:
+            sequence, _ = self._waiting.popitem(last=False)
+            self.stats.waiting = len(self._waiting)
+            self._start(sequence, now)
+
+    def _reveal(self, sequence: Sequence, tokens: int, now: float) -> None:
+        stats = self.stats
+        reply = sequence.reply
+        assert reply is not None
+        if sequence.revealed:
+            stats.inter_token_latency.observe(now - sequence.last_token_at)
+        else:
+            sequence.first_token_at = now
+            stats.time_to_first_token.observe(now - sequence.arrival)
+            stats.prompt_tokens += sequence.prompt_tokens
+        if tokens > 1:
+            # Tokens that leave together have no gap between them.
+            stats.inter_token_latency.observe_times(0.0, tokens - 1)
+        sequence.last_token_at = now
+        sequence.revealed += tokens
+        stats.generation_tokens += tokens
+        if sequence.revealed < reply.total:
+            self._tell(sequence, now)
+            return
+        self._end(sequence, reply.finish_reason, now)
+        self._tell(sequence, now)
+        self._admit(now)
+
+    def _tell(self, sequence: Sequence, now: float) -> None:
+        try:
+            sequence.sink.reveal(sequence)
+        except Exception as fault:
+            self.faults.append((sequence, fault))
+            if sequence.finish_reason is None:
+                self._end(sequence, "error", now)
+                self._admit(now)
+
+    def _end(self, sequence: Sequence, reason: str, now: float) -> None:
+        stats = self.stats
+        sequence.finish_reason = reason
+        if sequence.running:
+            sequence.running = False
+            self._running.discard(sequence)
+            stats.running -= 1
+            if sequence.reply is not None and sequence.revealed < sequence.reply.total:
+                self.pacing.drop(sequence)
+        elif sequence in self._waiting:
+            del self._waiting[sequence]
+            stats.waiting = len(self._waiting)
+        stats.finished[reason] += 1
+        family = sequence.family
+        if family is not None:
+            family.left -= 1
+            family.longest = max(family.longest, sequence.revealed)
+        if reason in ("stop", "length"):
+            self._record(sequence, now)
+
+    def _record(self, sequence: Sequence, now: float) -> None:
+        # All of it is known by now, and must be counted before the reply's last byte leaves.
+        stats = self.stats
+        tokens = sequence.revealed
+        first = sequence.first_token_at
+        last = sequence.last_token_at
+        decode = last - first
+        stats.e2e_latency.observe(now - sequence.arrival)
+        stats.queue_time.observe(sequence.scheduled_at - sequence.arrival)
+        stats.prefill_time.observe(first - sequence.scheduled_at)
+        stats.decode_time.observe(decode)
+        stats.inference_time.observe(last - sequence.scheduled_at)
+        stats.time_per_output_token.observe(decode / (tokens - 1) if tokens > 1 else 0.0)
+        stats.request_prompt_tokens.observe(sequence.prompt_tokens)
+        stats.request_generation_tokens.observe(tokens)
+        stats.params_max_tokens.observe(sequence.ask.max_tokens)
+        family = sequence.family
+        if family is None:
+            stats.params_n.observe(1)
+            stats.max_num_generation_tokens.observe(tokens)
+        elif family.left == 0:
+            stats.params_n.observe(family.n)
+            stats.max_num_generation_tokens.observe(family.longest)

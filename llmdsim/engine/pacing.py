@@ -1,0 +1,107 @@
+"""When running sequences reveal tokens: the interface of a pacing, and pacing each request by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Protocol
+
+from llmdsim.engine.latency import Latency
+from llmdsim.engine.sequence import Sequence
+
+#: The most tokens one sequence reveals in one pass; the rest follow in the next, so that nobody waits long.
+BURST = 256
+
+#: Below this many abandoned deadlines the heap is left as it is.
+FEW_STALE = 64
+
+
+class Pacing(Protocol):
+    """Decides the instants; deadlines are absolute, so lateness never adds up."""
+
+    def begin(self, sequence: Sequence, now: float, running: int) -> None:
+        """`sequence` was given a slot and its reply is written."""
+
+    def drop(self, sequence: Sequence) -> None:
+        """`sequence` ended before its last token."""
+
+    def advance(
+        self, now: float, reveal: Callable[[Sequence, int, float], None], running: Callable[[], int]
+    ) -> None:
+        """Call `reveal(sequence, tokens, now)` for everything that was due when this call began."""
+
+    def next_deadline(self) -> float | None:
+        """The earliest instant at which `advance` has something to do."""
+
+
+class PerRequestPacing:
+    """Each sequence has its own timetable: a prefill, then a gap before every further token."""
+
+    __slots__ = ("_heap", "_latency", "_serial", "_stale")
+
+    def __init__(self, latency: Latency) -> None:
+        self._latency = latency
+        self._heap: list[tuple[float, int, Sequence]] = []
+        self._serial = count()
+        self._stale = 0
+
+    def use(self, latency: Latency) -> None:
+        """From the next token on, take times from `latency`."""
+        self._latency = latency
+
+    def begin(self, sequence: Sequence, now: float, running: int) -> None:
+        prefill = self._latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
+        heappush(self._heap, (now + prefill, next(self._serial), sequence))
+
+    def drop(self, sequence: Sequence) -> None:
+        # The entry stays until it is due or until too many like it lie about: removing it now would cost a
+        # search of the heap.
+        self._stale += 1
+        if self._stale > FEW_STALE and self._stale * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].finish_reason is None]
+            heapify(self._heap)
+            self._stale = 0
+
+    def next_deadline(self) -> float | None:
+        heap = self._heap
+        while heap and heap[0][2].finish_reason is not None:
+            heappop(heap)
+            self._stale = max(0, self._stale - 1)
+        return heap[0][0] if heap else None
+
+    def advance(
+        self, now: float, reveal: Callable[[Sequence, int, float], None], running: Callable[[], int]
+    ) -> None:
+        heap = self._heap
+        due: list[tuple[float, int, Sequence]] = []
+        while heap and heap[0][0] <= now:
+            due.append(heappop(heap))
+        latency = self._latency
+        gap = latency.constant_gap
+        serial = self._serial
+        for was_due, _, sequence in due:
+            if sequence.finish_reason is not None:
+                self._stale = max(0, self._stale - 1)
+                continue
+            assert sequence.reply is not None
+            deadline = was_due
+            left = sequence.reply.total - sequence.revealed
+            most = min(left, BURST)
+            tokens = 1
+            if gap is None:
+                deadline += latency.gap(running())
+                while deadline <= now and tokens < most:
+                    tokens += 1
+                    deadline += latency.gap(running())
+            elif gap == 0.0:
+                tokens = most
+            else:
+                deadline += gap
+                while deadline <= now and tokens < most:
+                    tokens += 1
+                    deadline += gap
+            if tokens < left:
+                # Before the sink runs, which may abort this very sequence.
+                heappush(self._heap, (deadline, next(serial), sequence))
+            reveal(sequence, min(tokens, left), now)

@@ -1,0 +1,72 @@
+"""One choice of one request on its way through the engine."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from llmdsim.reply.ask import Ask
+from llmdsim.reply.reply import Reply
+
+
+class Sink(Protocol):
+    """Where a sequence's tokens go; the engine calls it and knows nothing else of it."""
+
+    def reveal(self, sequence: Sequence) -> None:
+        """Tokens up to `sequence.revealed` are due; with `sequence.finish_reason` set, this is the last call.
+
+        May re-enter `Engine.submit` and `Engine.abort`. An exception ends this sequence alone.
+        """
+
+
+class Family:
+    """The choices (`n`) made of one prompt: vLLM counts some things once for all of them.
+
+    `left` is how many have not ended; `longest` is the most tokens any of them generated.
+    """
+
+    __slots__ = ("left", "longest", "n")
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.left = n
+        self.longest = 0
+
+
+class Sequence:
+    """A choice: what is asked, where it goes, and what time has decided about it so far.
+
+    Times are monotonic seconds. `finish_reason` is None until the end: stop, length, abort or error.
+    """
+
+    __slots__ = (
+        "arrival",
+        "ask",
+        "cached_tokens",
+        "family",
+        "finish_reason",
+        "first_token_at",
+        "index",
+        "last_token_at",
+        "prompt_tokens",
+        "reply",
+        "revealed",
+        "running",
+        "scheduled_at",
+        "sink",
+    )
+
+    def __init__(self, ask: Ask, sink: Sink, index: int = 0, family: Family | None = None) -> None:
+        self.ask = ask
+        self.prompt_tokens = len(ask.prompt)
+        self.sink = sink
+        self.index = index
+        self.family = family
+        self.reply: Reply | None = None
+        self.revealed = 0
+        self.cached_tokens = 0
+        self.running = False
+        self.finish_reason: str | None = None
+        self.arrival = 0.0
+        self.scheduled_at = 0.0
+        self.first_token_at = 0.0
+        self.last_token_at = 0.0

@@ -1,0 +1,154 @@
+"""What the engine counts: plain numbers and bucket lists, one `Stats` for each rank.
+
+Nothing here knows a metric's name or how it is written down; `llmdsim.metrics` reads these at scrape.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+#: Default bucket bounds, seconds or counts (vLLM 0.33, v1/metrics/buckets.py).
+TTFT_BOUNDS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
+    *(10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+ITL_BOUNDS = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
+    *(10.0, 20.0, 40.0, 80.0),
+)
+LATENCY_BOUNDS = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
+    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
+)
+N_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0)
+FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
+
+
+#: Values a histogram keeps before they are sorted: few enough that a scrape is quick.
+MANY = 1024
+
+
+def token_bounds(max_model_len: int) -> tuple[float, ...]:
+    """The 1-2-5 series times powers of ten, up to `max_model_len` inclusive."""
+    bounds: list[float] = []
+    scale = 1
+    while scale <= max_model_len:
+        bounds += [float(step * scale) for step in (1, 2, 5) if step * scale <= max_model_len]
+        scale *= 10
+    return tuple(bounds)
+
+
+class Histogram:
+    """Observations sorted into buckets; `counts` is not cumulative and ends with the +Inf bucket.
+
+    `observe(value)` counts a value; it only keeps it, and sorting waits until somebody looks or `settle` is
+    called, since many values together cost a fraction of what they cost one by one.
+    """
+
+    __slots__ = ("_counts", "_sum", "bounds", "observe", "unsettled")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.unsettled: list[float] = []
+        self.observe = self.unsettled.append
+        self._counts = [0] * (len(self.bounds) + 1)
+        self._sum = 0.0
+
+    def observe_times(self, value: float, times: int) -> None:
+        """Count `value` `times` times."""
+        self._counts[bisect_left(self.bounds, value)] += times
+        self._sum += value * times
+
+    def settle(self) -> None:
+        """Sort the values kept so far into their buckets."""
+        values = self.unsettled
+        if not values:
+            return
+        values.sort()
+        self._sum += sum(values)
+        below = 0
+        for bucket, bound in enumerate(self.bounds):
+            upto = bisect_right(values, bound, below)
+            self._counts[bucket] += upto - below
+            below = upto
+            if below == len(values):
+                break
+        else:
+            self._counts[-1] += len(values) - below
+        values.clear()
+
+    @property
+    def counts(self) -> list[int]:
+        """Observations in each bucket."""
+        self.settle()
+        return self._counts
+
+    @property
+    def sum(self) -> float:
+        """Sum of all observations."""
+        self.settle()
+        return self._sum
+
+    @property
+    def count(self) -> int:
+        """How many observations there were."""
+        return sum(self.counts)
+
+
+class Stats:
+    """All counters of one engine; every attribute is read at scrape and written by the engine alone."""
+
+    __slots__ = (
+        "decode_time",
+        "e2e_latency",
+        "finished",
+        "generation_tokens",
+        "inference_time",
+        "inter_token_latency",
+        "max_num_generation_tokens",
+        "params_max_tokens",
+        "params_n",
+        "prefill_time",
+        "prompt_tokens",
+        "queue_time",
+        "request_generation_tokens",
+        "request_prompt_tokens",
+        "running",
+        "time_per_output_token",
+        "time_to_first_token",
+        "waiting",
+    )
+
+    def __init__(self, max_model_len: int) -> None:
+        tokens = token_bounds(max_model_len)
+        self.running = 0
+        self.waiting = 0
+        self.prompt_tokens = 0
+        self.generation_tokens = 0
+        self.finished = dict.fromkeys(FINISH_REASONS, 0)
+        self.time_to_first_token = Histogram(TTFT_BOUNDS)
+        self.inter_token_latency = Histogram(ITL_BOUNDS)
+        self.time_per_output_token = Histogram(ITL_BOUNDS)
+        self.e2e_latency = Histogram(LATENCY_BOUNDS)
+        self.queue_time = Histogram(LATENCY_BOUNDS)
+        self.inference_time = Histogram(LATENCY_BOUNDS)
+        self.prefill_time = Histogram(LATENCY_BOUNDS)
+        self.decode_time = Histogram(LATENCY_BOUNDS)
+        self.request_prompt_tokens = Histogram(tokens)
+        self.request_generation_tokens = Histogram(tokens)
+        self.max_num_generation_tokens = Histogram(tokens)
+        self.params_max_tokens = Histogram(tokens)
+        self.params_n = Histogram(N_BOUNDS)
+
+    def settle(self) -> None:
+        """Sort what the histograms keep, where that has become much: memory is bounded without a scrape."""
+        if (
+            len(self.inter_token_latency.unsettled) > MANY
+            or len(self.time_to_first_token.unsettled) > MANY
+            or len(self.e2e_latency.unsettled) > MANY
+        ):
+            for name in self.__slots__:
+                histogram = getattr(self, name)
+                if isinstance(histogram, Histogram):
+                    histogram.settle()
