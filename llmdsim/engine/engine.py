@@ -11,6 +11,9 @@ from llmdsim.engine.stats import Stats
 from llmdsim.reply.ask import Ask
 from llmdsim.reply.reply import Reply
 
+#: Finish reasons of sequences whose reply was revealed to its end.
+COMPLETE = ("stop", "length")
+
 
 class QueueFull(Exception):
     """The waiting queue has no room for all sequences of the request; none was taken."""
@@ -147,7 +150,7 @@ class Engine:
             sequence.running = False
             self._running.discard(sequence)
             stats.running -= 1
-            if sequence.reply is not None and sequence.revealed < sequence.reply.total:
+            if sequence.reply is not None and reason not in COMPLETE:
                 self.pacing.drop(sequence)
         elif sequence in self._waiting:
             del self._waiting[sequence]
@@ -157,7 +160,7 @@ class Engine:
         if family is not None:
             family.left -= 1
             family.longest = max(family.longest, sequence.revealed)
-        if reason in ("stop", "length"):
+        if reason in COMPLETE:
             self._record(sequence, now)
 
     def _record(self, sequence: Sequence, now: float) -> None:

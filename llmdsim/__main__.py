@@ -1,0 +1,35 @@
+"""The console script and `python -m llmdsim`: the daemon of `twistd llmdsim`, in the foreground."""
+
+import sys
+from collections.abc import Sequence
+from typing import ClassVar
+
+from twisted.plugins.llmdsim_plugin import llmdsim
+from twisted.scripts import twistd
+
+
+class ForegroundOptions(twistd.ServerOptions):  # type: ignore[name-defined,misc]
+    """twistd's options with one subcommand, found without a search.
+
+    twistd's own search reads every plugin that is installed and writes `dropin.cache` beside them: slow
+    where there is no cache yet, and a complaint in the log where the disk is read-only.
+    """
+
+    loadedPlugins: ClassVar = {llmdsim.tapname: llmdsim}
+    # `options` imports the tap module, so it is asked for only when the subcommand is parsed.
+    subCommands: ClassVar = [(llmdsim.tapname, None, lambda: llmdsim.options(), llmdsim.description)]  # noqa: PLW0108
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run `twistd -n --pidfile= llmdsim ARGV` until it is stopped; ARGV defaults to the process's own.
+
+    Raises SystemExit for a wrong command line (non-zero, one line on stderr), `--help` and `--version`.
+    """
+    options = ForegroundOptions()
+    arguments = sys.argv[1:] if argv is None else argv
+    options.parseOptions(["--nodaemon", "--pidfile=", llmdsim.tapname, *arguments])
+    twistd.runApp(options)  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The Twisted services that make up the daemon."""

@@ -1,0 +1,95 @@
+"""Ends the daemon in good order: SIGTERM and SIGINT are its own, and running requests may finish."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from llmdsim.services.rank import Rank
+
+log = Logger()
+
+#: How often a drain looks whether it is done, and how long the last answers may take to leave, in seconds.
+LOOK_EVERY = 0.02
+FLUSH = 1.0
+
+
+class Drain(Service):
+    """On the first signal refuse new generation and wait for what runs or waits, `timeout` seconds at most.
+
+    On a second signal stop at once. Either way the reactor is stopped, so that the exit code is 0.
+    """
+
+    def __init__(self, rank: Rank, timeout: float, clock: Any, reactor: Any) -> None:
+        self._rank = rank
+        self._timeout = timeout
+        self._clock = clock
+        self._reactor = reactor
+        self._look = LoopingCall(self._look_round)
+        self._look.clock = clock
+        self._deadline = 0.0
+        self._flush_until = 0.0
+        self._stopped = False
+
+    def startService(self) -> None:
+        super().startService()  # type: ignore[no-untyped-call]
+        # Twisted installs its own handlers as the reactor starts; ours must come after.
+        self._reactor.callWhenRunning(self._install)
+
+    def stopService(self) -> None:
+        super().stopService()  # type: ignore[no-untyped-call]
+        if self._look.running:
+            self._look.stop()
+
+    def _install(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._reactor.callFromThread(self.begin, signal.Signals(number).name)
+
+    def begin(self, cause: str) -> None:
+        """Begin to drain, or stop now if that has begun already."""
+        rank = self._rank
+        if self._look.running:
+            log.warn("{cause} while draining: stopping now", cause=cause)
+            self._stop()
+            return
+        if self._stopped:
+            return
+        stats = rank.stats
+        log.info(
+            "{cause}: draining {running} running and {waiting} waiting requests, {timeout:g} seconds at most",
+            cause=cause,
+            running=stats.running,
+            waiting=stats.waiting,
+            timeout=self._timeout,
+        )
+        rank.context.draining = True
+        self._deadline = self._clock.seconds() + self._timeout
+        self._look.start(LOOK_EVERY)
+
+    def _look_round(self) -> None:
+        now = self._clock.seconds()
+        if not self._flush_until:
+            if not self._rank.engine.idle:
+                if now < self._deadline:
+                    return
+                log.warn("the time for draining is over; the rest is aborted")
+                self._rank.driver.abort_all()
+            self._flush_until = now + FLUSH
+            self._rank.site.close_idle()
+        if not self._rank.site.connections or now >= self._flush_until:
+            log.info("drained")
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        if self._look.running:
+            self._look.stop()
+        if self._reactor.running:
+            self._reactor.stop()

@@ -1,0 +1,144 @@
+"""Opens the ports: one for `--host` and `--port`, those of `--listen`, or those systemd hands over."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet import error
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import AdoptedStreamServerEndpoint, serverFromString
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from llmdsim.config import Config
+from llmdsim.wire.transport import BACKLOG, use_direct_send
+
+log = Logger()
+
+
+class StartFailure(Exception):
+    """The daemon cannot start; `str()` is one clear line."""
+
+
+class Listeners(Service):
+    """The listening ports of one site. `inherited` are descriptors of sockets that listen already.
+
+    `foreground` decides how a failure ends the process: a daemonized one must tell its parent by an ordinary
+    exception, as SystemExit would leave the parent waiting.
+    """
+
+    def __init__(
+        self, config: Config, site: Factory, inherited: Sequence[int], reactor: Any, foreground: bool
+    ) -> None:
+        self._config = config
+        self._site = site
+        self._inherited = inherited
+        self._reactor = reactor
+        self._foreground = foreground
+        self.ports: list[IListeningPort] = []
+
+    def privilegedStartService(self) -> None:
+        super().privilegedStartService()  # type: ignore[no-untyped-call]
+        try:
+            raise_file_limit()
+            self._open()
+        except StartFailure as failure:
+            for port in self.ports:
+                port.stopListening()
+            if self._foreground:
+                raise SystemExit(f"llmdsim: {failure}") from None
+            raise
+        for port in self.ports:
+            use_direct_send(port)
+
+    def stopService(self) -> Any:
+        super().stopService()  # type: ignore[no-untyped-call]
+        for port in self.ports:
+            port.stopListening()
+        self.ports.clear()
+
+    def _open(self) -> None:
+        config = self._config
+        for descriptor in self._inherited:
+            self._adopt(descriptor)
+        for description in config.listen:
+            self._listen(description)
+        if not self._inherited and (not config.listen or "port" in config.given):
+            self._open_port(config.host, config.port)
+
+    def _adopt(self, descriptor: int) -> None:
+        what = f"socket {descriptor} of systemd"
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as probe:
+                family = probe.family
+        except OSError as problem:
+            raise StartFailure(f"{what}: {_short(problem)}") from problem
+        endpoint = AdoptedStreamServerEndpoint(self._reactor, descriptor, family)  # type: ignore[no-untyped-call]
+        opened = endpoint.listen(self._site)  # type: ignore[no-untyped-call]
+        self.ports.append(_result(opened, what))
+
+    def _listen(self, description: str) -> None:
+        try:
+            endpoint = serverFromString(self._reactor, description)  # type: ignore[no-untyped-call]
+            opened = endpoint.listen(self._site)
+        except Exception as problem:
+            raise StartFailure(f"--listen {description}: {_short(problem)}") from problem
+        self.ports.append(_result(opened, f"--listen {description}"))
+
+    def _open_port(self, host: str, port: int) -> None:
+        where = f"port {port}" if not host else f"{host} port {port}"
+        # The IPv6 wildcard takes IPv4 as well; a machine without IPv6 has the other one.
+        for interface in [host] if host else ["::", "0.0.0.0"]:
+            try:
+                opened = self._reactor.listenTCP(port, self._site, backlog=BACKLOG, interface=interface)
+            except error.CannotListenError as problem:
+                cause = problem.socketError
+                if not host and interface == "::" and _no_ipv6(cause):
+                    continue
+                raise StartFailure(f"cannot listen on {where}: {_short(cause)}") from problem
+            except OSError as problem:
+                raise StartFailure(f"cannot listen on {where}: {_short(problem)}") from problem
+            self.ports.append(opened)
+            return
+
+
+def _result(opened: Deferred[IListeningPort], what: str) -> IListeningPort:
+    """The port of an endpoint, all of which listen at once."""
+    outcome: list[Any] = []
+    opened.addBoth(outcome.append)
+    if not outcome:
+        raise StartFailure(f"{what}: this kind of endpoint does not listen at once")
+    port = outcome[0]
+    if isinstance(port, Failure):
+        cause = getattr(port.value, "socketError", port.value)
+        raise StartFailure(f"{what}: {_short(cause)}")
+    return port  # type: ignore[no-any-return]
+
+
+def _no_ipv6(cause: object) -> bool:
+    import errno  # noqa: PLC0415
+
+    return isinstance(cause, OSError) and cause.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+
+
+def _short(cause: object) -> str:
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return str(cause) or type(cause).__name__
+
+
+def raise_file_limit() -> None:
+    """Allow as many open connections as the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError) as problem:
+            log.info("open files stay limited to {soft}: {problem}", soft=soft, problem=problem)

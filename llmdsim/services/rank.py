@@ -1,0 +1,84 @@
+"""One rank wired together: tokenizer, author, engine, routes and the site its listeners serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klein import Klein
+from twisted.application.service import Service
+
+from llmdsim.config import Config
+from llmdsim.engine.engine import Engine
+from llmdsim.engine.latency import Latency
+from llmdsim.engine.pacing import PerRequestPacing
+from llmdsim.engine.stats import Stats
+from llmdsim.metrics import CONTENT_TYPE, Collector
+from llmdsim.reply.author import Author
+from llmdsim.services.driver import EngineDriver
+from llmdsim.tokenization.tokenizer import Tokenizer
+from llmdsim.web.chat import Chat
+from llmdsim.web.context import Context
+from llmdsim.web.limits import Limits as RequestLimits
+from llmdsim.web.router import Router, path_error
+from llmdsim.web.server import Server
+from llmdsim.web.text import Text
+from llmdsim.wire.limits import Limits
+from llmdsim.wire.site import Site
+
+
+class Rank(Service):
+    """A server of its own: engine, names, metrics and site. `clock` is an `IReactorTime`."""
+
+    def __init__(self, config: Config, tokenizer: Tokenizer, clock: Any) -> None:
+        self.config = config
+        self.stats = Stats(config.max_model_len)
+        self.engine = Engine(
+            max_num_seqs=config.max_num_seqs,
+            max_waiting=config.max_waiting_queue_length,
+            pacing=PerRequestPacing(Latency(config)),
+            write=Author(config, tokenizer).write,
+            stats=self.stats,
+        )
+        self.driver = EngineDriver(self.engine, clock)
+        self.context = Context(
+            config=config,
+            tokenizer=tokenizer,
+            driver=self.driver,
+            stats=self.stats,
+            limits=RequestLimits(
+                max_model_len=config.max_model_len,
+                max_logprobs=config.max_logprobs,
+                max_n=config.max_n,
+                max_prompts=config.max_prompts,
+                vocab_size=tokenizer.vocab_size,
+                strict_context=config.strict_context,
+            ),
+            port=config.port,
+        )
+        collector = Collector(self.context.model, [("0", self.stats)])
+        app = Klein()
+        for routes in (
+            Chat(self.context),
+            Text(self.context),
+            Server(self.context, collector.render, CONTENT_TYPE.encode()),
+        ):
+            routes.mount(app)
+        self.site = Site(
+            Router(app).handle,
+            path_error,
+            Limits(
+                header_size=config.max_header_size,
+                body_size=config.max_request_body_size_mb << 20,
+                idle_time=config.keep_alive_timeout,
+                serve_half_closed=config.half_close == "serve",
+            ),
+            clock,
+        )
+
+    def startService(self) -> None:
+        super().startService()  # type: ignore[no-untyped-call]
+        self.site.start()
+
+    def stopService(self) -> None:
+        super().stopService()  # type: ignore[no-untyped-call]
+        self.site.stop()

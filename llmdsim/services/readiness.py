@@ -1,0 +1,62 @@
+"""The end of start-up: what was started is told, and new requests are welcome."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.address import UNIXAddress
+from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
+
+from llmdsim.config import Config, shown
+from llmdsim.web.context import Context
+
+log = Logger()
+
+
+class Readiness(Service):
+    """Marks the rank ready once the reactor runs, and prints where it is and a request to try."""
+
+    def __init__(
+        self, config: Config, context: Context, ports: Callable[[], Sequence[IListeningPort]], reactor: Any
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._ports = ports
+        self._reactor = reactor
+
+    def startService(self) -> None:
+        super().startService()  # type: ignore[no-untyped-call]
+        config = self._config
+        log.info("configuration: {shown}", shown=json.dumps(shown(config)))
+        if config.ignored_flags:
+            names = " ".join(config.ignored_flags)
+            log.warn("accepted for vLLM's sake, without effect here: {names}", names=names)
+        self._reactor.callWhenRunning(self._ready)
+
+    def _ready(self) -> None:
+        # Nothing made so far will go away, so the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        self._context.ready = True
+        self._announce([port.getHost() for port in self._ports()])
+
+    def _announce(self, addresses: Sequence[Any]) -> None:
+        model = json.dumps(self._context.model)
+        for address in addresses:
+            if isinstance(address, UNIXAddress):
+                path = (address.name or b"").decode(errors="replace")
+                where, curl = f"unix:{path}", f"curl --unix-socket {path} http://localhost"
+            else:
+                host = {"::": "localhost", "0.0.0.0": "localhost"}.get(address.host, address.host)
+                where = f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
+                curl = f"curl {where}"
+            body = f'{{"model": {model}, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+            line = f"llmdsim serves {model} at {where} - try: {curl}/v1/chat/completions -d '{body}'"
+            if sys.__stderr__ is not None:
+                print(line, file=sys.__stderr__, flush=True)

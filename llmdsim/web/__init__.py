@@ -1,0 +1,1 @@
+"""How it is put: the HTTP API, one module per API family."""

@@ -1,0 +1,76 @@
+"""`POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from klein import Klein
+
+from llmdsim.tokenization.chat import last_text, render_chat
+from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.chat_request import ChatRequest, decode_chat, refuse_untrusted
+from llmdsim.web.context import Context, content_type, reply_id
+from llmdsim.web.frames import ChatFrames
+from llmdsim.web.generation import asks_of, generate, truncated
+from llmdsim.web.logprobs import ChatLogprobs
+from llmdsim.web.sampling import sampling
+from llmdsim.web.wants import ChoiceWants, ReplyWants
+from llmdsim.web.whole import chat_body
+from llmdsim.wire.request import Request
+
+
+class Chat:
+    """The chat route of one rank."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def mount(self, app: Klein) -> None:
+        """Add the route."""
+        app.route("/v1/chat/completions", methods=["POST"], endpoint="chat")(self.chat)
+
+    def chat(self, request: Request) -> None:
+        """Answer one chat request, now or later."""
+        context = self._context
+        context.refuse_while_draining()
+        chat = decode_chat(request.body, content_type(request))
+        context.check_model(chat.model)
+        refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
+        prompt = truncated(context, chat, Prompt(context.tokenizer, render_chat(chat.messages)))
+        sampled = sampling(chat, len(prompt), context.limits)
+        role, echoed = self._role_and_echo(chat)
+        logprobs = None
+        if sampled.logprobs is not None:
+            logprobs = ChatLogprobs(sampled.logprobs, context.shows_ids(chat))
+        show_ids = bool(chat.return_token_ids)
+        choice = ChoiceWants(prompt, lead=echoed, logprobs=logprobs, prompt_ids=show_ids)
+        wants = ReplyWants(
+            choices=[choice] * sampled.n,
+            prompt_tokens=len(prompt),
+            token_ids=show_ids,
+            usage=context.always_usage or chat.include_usage,
+            continuous_usage=context.always_usage or chat.continuous_usage,
+            cached=context.config.enable_prompt_tokens_details,
+        )
+        asks = asks_of(context, prompt, last_text(chat.messages) if context.echoes else None, sampled)
+        base_id, created = reply_id(request, chat.request_id), int(time.time())
+        model, fingerprint = context.model_json, context.fingerprint_json
+        frames = body = None
+        if chat.stream:
+            frames = ChatFrames(base_id, created, model, role, fingerprint, wants.usage)
+        else:
+            body = chat_body(base_id, created, model, role, fingerprint, wants, sampled.prompt_logprobs)
+        generate(context, request, (asks,), wants, frames, body)
+
+    def _role_and_echo(self, chat: ChatRequest) -> tuple[str, bytes]:
+        """The reply's role, and as the inside of a JSON string what `echo` puts before its text.
+
+        Without a generation prompt the reply goes on with the last message, in whose role it then is (vLLM).
+        """
+        role = self._context.config.response_role
+        if not chat.add_generation_prompt:
+            role = chat.messages[-1]["role"]
+        if not chat.echo or chat.messages[-1]["role"] != role:
+            return role, b""
+        return role, msgspec.json.encode(last_text(chat.messages))[1:-1]

@@ -1,0 +1,230 @@
+"""The body of `POST /v1/chat/completions`: decoded and checked as vLLM 0.33 checks it, or refused."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from llmdsim.web import coercion, decoding, messages, raw_rules
+from llmdsim.web.decoding import Path, Problem
+from llmdsim.web.errors import ApiError, shown
+from llmdsim.web.generation_request import GenerationRequest
+from llmdsim.web.request_rules import read_thinking_token_budget, settle
+
+
+class Function(msgspec.Struct):
+    """`tools[].function`."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    defer_loading: bool | None = None
+
+
+class Tool(msgspec.Struct):
+    """`tools[]`."""
+
+    function: Function
+    type: Literal["function"] = "function"
+    defer_loading: bool | None = None
+
+
+class NamedFunction(msgspec.Struct):
+    """`tool_choice.function`."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct):
+    """`tool_choice` where it names the tool to call."""
+
+    function: NamedFunction
+    type: Literal["function"] = "function"
+
+
+class ChatRequest(GenerationRequest, kw_only=True):
+    """A valid chat request. `messages` are raw objects with a string `role`; see `llmdsim.web.messages`."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: int | None = None
+    n: int | None = 1
+    logprobs: bool | None = False
+    #: -1 is the whole vocabulary
+    top_logprobs: int = 0
+    echo: bool = False
+    tools: list[Tool] | None = None
+    #: as sent; read `tool_choice`, which knows the default
+    given_tool_choice: str | NamedTool | UnsetType | None = msgspec.field(default=UNSET, name="tool_choice")
+    parallel_tool_calls: bool | None = True
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    include_reasoning: bool = True
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    documents: list[dict[str, str]] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, dict[str, Any]] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    return_prompt_text: bool | None = None
+
+    @property
+    def asked_max_tokens(self) -> tuple[int | None, str]:
+        """The client's own bound on the answer, if any, and its field; `max_completion_tokens` wins."""
+        if self.max_completion_tokens is not None:
+            return self.max_completion_tokens, "max_completion_tokens"
+        return self.max_tokens, "max_tokens"
+
+    @property
+    def tool_choice(self) -> str | NamedTool:
+        """ "none", "auto", "required" or a named tool; left out, "auto" with tools and "none" without."""
+        choice = self.given_tool_choice
+        if choice is UNSET:
+            return "auto" if self.tools else "none"
+        return "none" if choice is None else choice
+
+
+_decoder = msgspec.json.Decoder(ChatRequest)
+
+
+def decode_chat(body: bytes, content_type: str | None = None) -> ChatRequest:
+    """The request in `body`. Raises `ApiError` 400; never another exception, whatever the bytes."""
+    if content_type is not None:
+        decoding.refuse_media_type(content_type)
+    try:
+        request = _decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return _read_leniently(body)
+    everyday = messages.plain(request.messages)
+    if (
+        _may_be_refused(request)
+        or not (everyday or not messages.problems_of(request.messages, ()))
+        or decoding.bad_utf8(body)
+    ):
+        return _read_leniently(body)
+    if decoding.may_nest_too_deeply(body) and decoding.nested_too_deeply(request):
+        raise decoding.too_deep()
+    if not everyday:
+        messages.settle(request.messages)
+    _settle_options(request)
+    return request
+
+
+def refuse_untrusted(request: ChatRequest, *, chat_template: bool, mm_kwargs: bool) -> None:
+    """Raise the 400 for what only a server told to trust its clients takes; the flags say what it was told.
+
+    `chat_template` is vLLM's `--trust-request-chat-template`, `mm_kwargs` its `--trust-request-mm-kwargs`.
+    vLLM asks this after it has looked the model up.
+    """
+    kwargs = request.chat_template_kwargs
+    given = request.chat_template is not None or (kwargs and kwargs.get("chat_template") is not None)
+    if given and not chat_template:
+        raise ApiError(
+            400, "An untrusted chat template is refused: --trust-request-chat-template is not set."
+        )
+    if mm_kwargs:
+        return
+    for field in ("mm_processor_kwargs", "media_io_kwargs"):
+        if getattr(request, field):
+            message = f"{field} in a request are disabled by default; --trust-request-mm-kwargs allows them."
+            raise ApiError.parameter(message, field)
+
+
+def _may_be_refused(request: ChatRequest) -> bool:
+    """Whether `_apply_raw_rules` may refuse this; the lenient reading then decides. False: it would not."""
+    top = request.top_logprobs
+    of_prompt = request.prompt_logprobs
+    return bool(
+        (request.stream_options is not None and not request.stream)
+        or (top != 0 and (top < -1 or not request.logprobs))
+        or (of_prompt is not None and (of_prompt < -1 or (of_prompt != 0 and request.stream)))
+        or (request.logprob_token_ids and (request.use_beam_search or not request.logprobs))
+        or ((request.tools is not None or request.given_tool_choice is not UNSET) and not _tools_fit(request))
+        or request.response_format is not None
+        or request.structured_outputs is not None
+        or request.cache_salt is not None
+        or request.continue_final_message
+    )
+
+
+def _tools_fit(request: ChatRequest) -> bool:
+    tools, choice = request.tools, request.given_tool_choice
+    if tools == []:
+        return False
+    if choice is UNSET or choice is None or choice == "none":
+        return True
+    if tools is None:
+        return False
+    if isinstance(choice, NamedTool):
+        name = choice.function.name
+        return name != "" and any(tool.function.name == name for tool in tools)
+    return choice in ("auto", "required")
+
+
+def _read_leniently(body: bytes) -> ChatRequest:
+    data = decoding.parse(body)
+    _apply_raw_rules(data)
+    problems: list[Problem] = []
+    fields = coercion.read(ChatRequest, data, problems, special=_SPECIAL)
+    if problems:
+        raise decoding.refusal(problems)
+    request = decoding.as_struct(fields, ChatRequest)
+    if decoding.nested_too_deeply(request):
+        raise decoding.too_deep()
+    messages.settle(request.messages)
+    _settle_options(request)
+    return request
+
+
+def _apply_raw_rules(data: dict[str, Any]) -> None:
+    """The combinations vLLM refuses before it looks at types, in its order; the first hit is the answer."""
+    conversation = data.get("messages", [])
+    if not isinstance(conversation, list | dict | str):
+        raise ApiError(400, f"`messages` must be a list: {shown(conversation)} is not iterable.")
+    if data.get("continue_final_message") and data.get("add_generation_prompt"):
+        raise ApiError(
+            400, "`continue_final_message` and `add_generation_prompt` cannot both be set to true."
+        )
+    raw_rules.tools(data)
+    constraints_given = raw_rules.structured_outputs(data, None)
+    if constraints_given and data.get("tool_choice", "none") not in ("none", "auto", "required"):
+        raise ApiError(400, "A request takes structured_outputs constraints or tools, not both.")
+    raw_rules.logprob_token_ids(data, bool(data.get("logprobs")))
+    raw_rules.integers(data, "prompt_logprobs", "top_logprobs")
+    raw_rules.prompt_logprobs(data)
+    raw_rules.non_negative(data, "top_logprobs")
+    top = data.get("top_logprobs")
+    if top is not None and (top == -1 or top > 0) and not data.get("logprobs"):
+        raise ApiError.parameter("With `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
+    raw_rules.stream_options(data)
+    raw_rules.response_format(data)
+    raw_rules.cache_salt(data)
+
+
+def _settle_options(request: ChatRequest) -> None:
+    """What vLLM finds out after the types are right."""
+    if request.continue_final_message and request.add_generation_prompt:
+        # Its template call refuses the pair even where `add_generation_prompt` is only the default.
+        raise ApiError(400, "`continue_final_message` needs `add_generation_prompt` to be false.")
+    if request.chat_template_kwargs is not None and "tokenize" in request.chat_template_kwargs:
+        raise ApiError(400, "`chat_template_kwargs` cannot hold `tokenize`.")
+    settle(request)
+
+
+def _read_messages(value: Any, path: Path, problems: list[Problem]) -> Any:
+    problems += messages.problems_of(value, path)
+    return value
+
+
+def _read_top_logprobs(value: Any, path: Path, problems: list[Problem]) -> Any:
+    return 0 if value is None else coercion.integer(value, path, problems)
+
+
+_SPECIAL = {
+    "messages": _read_messages,
+    "top_logprobs": _read_top_logprobs,
+    "thinking_token_budget": read_thinking_token_budget,
+}

@@ -1,0 +1,129 @@
+"""What every route is given: one rank's configuration, names, engine and state."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from llmdsim.config import Config, shown
+from llmdsim.engine.sequence import Sequence
+from llmdsim.engine.stats import Stats
+from llmdsim.tokenization.tokenizer import Tokenizer
+from llmdsim.web.errors import ApiError, unknown_model
+from llmdsim.web.generation_request import GenerationRequest
+from llmdsim.web.limits import Limits
+from llmdsim.wire.request import Request
+
+json = msgspec.json.encode
+
+#: The vLLM whose behaviour is simulated.
+VLLM_VERSION = "0.33.0"
+
+
+#: Ids must not repeat, whatever seed replies are made from.
+getrandbits = Random().getrandbits
+
+
+class Driver(Protocol):
+    """Where sequences go."""
+
+    def submit(self, sequences: Collection[Sequence]) -> None:
+        """Queue or start all of them, or raise `QueueFull`; reveals nothing yet."""
+
+    def run(self) -> None:
+        """Reveal what is due."""
+
+    def abort(self, sequence: Sequence) -> None:
+        """End one whose client left."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One rank as the web sees it.
+
+    `port` is the one it serves on, as told in `x-inference-port`. While `draining`, generation is refused.
+    """
+
+    config: Config
+    tokenizer: Tokenizer
+    driver: Driver
+    stats: Stats
+    limits: Limits
+    port: int
+    ready: bool = False
+    draining: bool = False
+    names: tuple[str, ...] = field(init=False)
+    model: str = field(init=False)
+    #: The model's name and the system fingerprint as JSON.
+    model_json: bytes = field(init=False)
+    fingerprint_json: bytes = field(init=False)
+    echoes: bool = field(init=False)
+    always_usage: bool = field(init=False)
+    _pod_headers: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.names = config.served_model_name or (config.model,)
+        #: The name that replies and metrics show, whichever alias was asked for.
+        self.model = self.names[0]
+        self.echoes = config.mode == "echo"
+        self.always_usage = config.enable_force_include_usage
+        # Differently configured servers differ, as in vLLM.
+        digest = zlib.crc32(json(shown(config)))
+        self.model_json = json(self.model)
+        self.fingerprint_json = json(f"vllm-{VLLM_VERSION}-{digest:08x}")
+        headers = b""
+        if config.pod_name:
+            headers += b"x-inference-pod: %b\r\nx-inference-port: %d\r\n" % (
+                header_value(config.pod_name),
+                self.port,
+            )
+        if config.pod_namespace:
+            headers += b"x-inference-namespace: %b\r\n" % header_value(config.pod_namespace)
+        self._pod_headers = headers
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse a name that is not served (404); none at all means the served model."""
+        if name and name not in self.names:
+            raise unknown_model(name, self.names)
+
+    def shows_ids(self, request: GenerationRequest) -> bool:
+        """Whether log probabilities show `token_id:N` in place of texts."""
+        asked = request.return_tokens_as_token_ids
+        return self.config.return_tokens_as_token_ids if asked is None else asked
+
+    def refuse_while_draining(self) -> None:
+        """503 for new generation once shutdown has begun."""
+        if self.draining:
+            raise ApiError(503, "The server is shutting down.")
+
+    def reply_headers(self, request: Request) -> bytes:
+        """Header lines of a generation reply."""
+        if not self.config.enable_request_id_headers:
+            return self._pod_headers
+        request_id = request.headers.get(b"x-request-id") or b"%032x" % getrandbits(128)
+        return self._pod_headers + b"x-request-id: %b\r\n" % request_id
+
+
+def header_value(text: str) -> bytes:
+    """`text` as a header's value: one line, and nothing a header cannot carry."""
+    return text.replace("\r", " ").replace("\n", " ").encode("latin-1", "replace")
+
+
+def content_type(request: Request) -> str | None:
+    """The body's media type, or None where it is JSON or not told."""
+    value = request.headers.get(b"content-type")
+    return None if value is None or value == b"application/json" else value.decode("latin-1")
+
+
+def reply_id(request: Request, body_id: str | None) -> str:
+    """The part of a reply's id behind its prefix: the caller's, or 16 random hex digits (vLLM)."""
+    given = request.headers.get(b"x-request-id")
+    if given:
+        return given.decode("latin-1")
+    return body_id or f"{getrandbits(64):016x}"

@@ -1,0 +1,107 @@
+"""From a validated generation request to sequences in the engine, for chat and text alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmdsim.engine.engine import QueueFull
+from llmdsim.engine.sequence import Family
+from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.reply.ask import Ask
+from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.chat_request import ChatRequest
+from llmdsim.web.context import Context
+from llmdsim.web.context_length import truncation
+from llmdsim.web.errors import ApiError
+from llmdsim.web.frames import Frames
+from llmdsim.web.sampling import Sampling
+from llmdsim.web.stream import ReplyStream, StreamedChoice
+from llmdsim.web.text_request import TextRequest
+from llmdsim.web.wants import ReplyWants
+from llmdsim.web.whole import Body, WholeReply
+from llmdsim.wire.request import Request
+
+#: What a client that was refused for want of room is told to wait, in seconds.
+RETRY_AFTER = b"1"
+
+
+def truncated(context: Context, request: ChatRequest | TextRequest, prompt: Prompt) -> Prompt:
+    """The prompt, cut as `truncate_prompt_tokens` says: from the left, unless told otherwise."""
+    kept = truncation(request, context.limits)
+    if kept is None or len(prompt) <= kept:
+        return prompt
+    ids = prompt.ids
+    return Prompt(
+        context.tokenizer, ids=ids[:kept] if request.truncation_side == "right" else ids[len(ids) - kept :]
+    )
+
+
+def asks_of(context: Context, prompt: Prompt, echo_text: str | None, sampling: Sampling) -> list[Ask]:
+    """One ask for each of the `n` choices of a prompt; with a seed, choice i has seed + i (vLLM)."""
+    max_tokens = sampling.max_tokens
+    if context.echoes and sampling.requested_max is None:
+        # The default of an API is no request to cut an echo short.
+        max_tokens = context.limits.max_model_len - len(prompt)
+    seed = sampling.seed
+    return [
+        Ask(
+            prompt=prompt,
+            echo_text=echo_text,
+            max_tokens=max_tokens,
+            requested_max=sampling.requested_max,
+            min_tokens=sampling.min_tokens,
+            ignore_eos=sampling.ignore_eos,
+            stop=sampling.stop,
+            stop_token_ids=sampling.stop_token_ids,
+            include_stop=sampling.include_stop,
+            seed=None if seed is None else seed + choice,
+        )
+        for choice in range(sampling.n)
+    ]
+
+
+def generate(
+    context: Context,
+    request: Request,
+    asks: Sequence[Sequence[Ask]],
+    wants: ReplyWants,
+    frames: Frames | None,
+    body: Body | None,
+) -> None:
+    """Answer with the choices asked for, prompt by prompt: in `frames` as they fall due, or in one `body`.
+
+    Raises ApiError 429 when the engine has no room for all of them; none is started then.
+    """
+    headers = context.reply_headers(request)
+    answer: ReplyStream | WholeReply
+    if frames is not None:
+        answer = ReplyStream(request, context.driver, frames, wants, headers)
+        sinks: Sequence[StreamedChoice | WholeReply] = answer.sinks()
+    else:
+        assert body is not None
+        answer = WholeReply(request, context.driver, body, wants, headers)
+        sinks = [answer] * len(wants.choices)
+    sequences: list[EngineSequence] = []
+    for choices in asks:
+        family = Family(len(choices)) if len(choices) > 1 else None
+        for ask in choices:
+            index = len(sequences)
+            sequences.append(EngineSequence(ask, sinks[index], index, family))
+    answer.sequences = sequences
+    try:
+        context.driver.submit(sequences)
+    except QueueFull:
+        request.on_lost = request.on_drain = None
+        raise ApiError(
+            429,
+            "The waiting requests queue is full; try again later.",
+            headers=((b"retry-after", RETRY_AFTER), *_pairs(headers)),
+        ) from None
+    context.driver.run()
+    if isinstance(answer, ReplyStream):
+        answer.open()
+
+
+def _pairs(header_lines: bytes) -> list[tuple[bytes, bytes]]:
+    lines = header_lines.split(b"\r\n")[:-1]
+    return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]

@@ -1,0 +1,201 @@
+"""Streamed replies: engine sinks that write SSE frames as tokens fall due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from llmdsim.engine.engine import COMPLETE
+from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.web.context import Driver
+from llmdsim.web.errors import error_body
+from llmdsim.web.frames import NULL, Frames, finish_members
+from llmdsim.web.usage import usage
+from llmdsim.web.wants import ChoiceWants, ReplyWants
+from llmdsim.wire import sse
+from llmdsim.wire.request import Request
+
+json = msgspec.json.encode
+
+
+class ReplyStream:
+    """One streamed reply of one or more choices."""
+
+    def __init__(
+        self, request: Request, driver: Driver, frames: Frames, wants: ReplyWants, headers: bytes
+    ) -> None:
+        self.request = request
+        self.frames = frames
+        self.wants = wants
+        self.sequences: Sequence[EngineSequence] = ()
+        self._driver = driver
+        self._headers = headers
+        self._left = len(wants.choices)
+        self._completion_tokens = 0
+        self._cached_tokens = 0
+        self._behind: list[tuple[StreamedChoice, EngineSequence]] = []
+        request.on_lost = self._client_left
+        request.on_drain = self._catch_up
+
+    def sinks(self) -> list[StreamedChoice]:
+        """A sink for each choice, for its sequence to keep."""
+        plain = not self.wants.token_ids and not self.wants.continuous_usage
+        return [
+            StreamedChoice(self, index, choice, plain and choice.logprobs is None and not choice.prompt_only)
+            for index, choice in enumerate(self.wants.choices)
+        ]
+
+    def open(self) -> None:
+        """Send the response's head, if the first tokens have not taken it along."""
+        self.request.start(200, sse.CONTENT_TYPE, self._headers)
+
+    def put(self, data: bytes) -> None:
+        """Send frames."""
+        if self.request.started:
+            self.request.send(data)
+        else:
+            self.request.start(200, sse.CONTENT_TYPE, self._headers, data)
+
+    def put_last(self, data: bytes, sequence: EngineSequence) -> None:
+        """Send the last frames of a choice, and after those of the last choice the stream's end."""
+        self._completion_tokens += sequence.revealed
+        self._cached_tokens += sequence.cached_tokens
+        self._left -= 1
+        if self._left:
+            self.put(data)
+            return
+        wants = self.wants
+        if wants.usage:
+            cached = self._cached_tokens if wants.cached else None
+            data += self.frames.last(wants.prompt_tokens, self._completion_tokens, cached)
+        self._end(data + sse.DONE)
+
+    def fail(self, sequence: EngineSequence) -> None:
+        """Send an error frame and end: what the engine gave up cannot be completed."""
+        self._abort_all()
+        if not self.request.finished:
+            status, message = gave_up(sequence)
+            self._end(sse.event(error_body(status, message)) + sse.DONE)
+
+    def wait_for_reader(self, choice: StreamedChoice, sequence: EngineSequence) -> None:
+        """Keep what is due until the client reads on; its bytes are made only then."""
+        if all(waiting is not choice for waiting, _ in self._behind):
+            self._behind.append((choice, sequence))
+
+    def _end(self, data: bytes) -> None:
+        self.sequences = ()
+        if self.request.started:
+            self.request.finish(data)
+        else:
+            self.request.start(200, sse.CONTENT_TYPE, self._headers, data, end=True)
+
+    def _catch_up(self) -> None:
+        behind, self._behind = self._behind, []
+        for choice, sequence in behind:
+            choice.reveal(sequence)
+
+    def _client_left(self) -> None:
+        self._abort_all()
+
+    def _abort_all(self) -> None:
+        # Emptied first: the sequences hold our choices, and a cycle would wait for the collector.
+        sequences, self.sequences = self.sequences, ()
+        for sequence in sequences:
+            self._driver.abort(sequence)
+
+
+class StreamedChoice:
+    """The sink of one choice."""
+
+    __slots__ = ("_before", "_choice", "_index", "_plain", "_plain_after", "_stream", "_written")
+
+    def __init__(self, stream: ReplyStream, index: int, choice: ChoiceWants, plain: bool) -> None:
+        self._stream = stream
+        self._index = index
+        self._choice = choice
+        self._before = stream.frames.before(index)
+        self._plain_after = stream.frames.plain() if plain else None
+        self._written = -1  # tokens written; -1 until the first frame
+
+    def reveal(self, sequence: EngineSequence) -> None:
+        stream = self._stream
+        request = stream.request
+        if request.finished:
+            return
+        if request.channel.write_paused:
+            stream.wait_for_reader(self, sequence)
+            return
+        finish_reason = sequence.finish_reason
+        start = self._written
+        self._written = stop = sequence.revealed
+        after = self._plain_after
+        if start > 0 and finish_reason is None and after is not None:
+            assert sequence.reply is not None
+            before = self._before
+            pieces = sequence.reply.pieces(start, stop)
+            if len(pieces) == 1:
+                request.send(before + pieces[0] + after)
+            else:
+                request.send(b"".join([before + piece + after for piece in pieces]))
+            return
+        if finish_reason is not None and finish_reason not in COMPLETE:
+            stream.fail(sequence)
+            return
+        data = self._render(sequence, start, stop)
+        if finish_reason is None:
+            stream.put(data)
+        else:
+            stream.put_last(data, sequence)
+
+    def _render(self, sequence: EngineSequence, start: int, stop: int) -> bytes:
+        reply = sequence.reply
+        assert reply is not None
+        stream, choice, frames = self._stream, self._choice, self._stream.frames
+        out = []
+        lead = b""
+        prompt_ids = NULL
+        if start < 0:
+            start = 0
+            ids = json(choice.prompt.ids) if choice.prompt_ids else NULL
+            lead = choice.lead
+            head = frames.first(self._index, ids, self._usage(0))
+            out.append(head)
+            if not head:
+                prompt_ids = ids
+        pieces = reply.pieces(start, stop)
+        if choice.prompt_only:
+            pieces = [b""] * len(pieces)
+        finish = None
+        if sequence.finish_reason is not None:
+            finish = finish_members(reply.finish_reason, reply.stop_reason)
+            if not pieces:
+                pieces = [b""]  # nothing was generated, yet a frame must carry the reason
+        for offset, piece in enumerate(pieces):
+            token = start + offset
+            last = finish if offset == len(pieces) - 1 else None
+            ids = logprobs = NULL
+            if stream.wants.token_ids:
+                ids = json(reply.ids(token, min(token + 1, stop)))
+            if choice.logprobs is not None:
+                end = min(token + 1, stop)
+                texts = reply.token_texts(token, end)
+                if choice.prompt_only:
+                    end, texts = token, []
+                logprobs = choice.logprobs.render(reply.ids(token, end), texts, token)
+            usage_member = self._usage(min(token + 1, stop))
+            out += [self._before, lead, piece, frames.after(last, logprobs, ids, prompt_ids, usage_member)]
+            prompt_ids, lead = NULL, b""
+        return b"".join(out)
+
+    def _usage(self, completion_tokens: int) -> bytes:
+        if not self._stream.wants.continuous_usage:
+            return b""
+        return b',"usage":%b' % usage(len(self._choice.prompt), completion_tokens)
+
+
+def gave_up(sequence: EngineSequence) -> tuple[int, str]:
+    """Status and message for a sequence that the engine ended before its reply was complete."""
+    if sequence.finish_reason == "abort":
+        return 503, "The server is shutting down."
+    return 500, "Internal server error"

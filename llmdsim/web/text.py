@@ -1,0 +1,83 @@
+"""`POST /v1/completions`."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from klein import Klein
+
+from llmdsim.reply.ask import Ask
+from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.context import Context, content_type, reply_id
+from llmdsim.web.frames import TextFrames
+from llmdsim.web.generation import asks_of, generate, truncated
+from llmdsim.web.logprobs import TextLogprobs
+from llmdsim.web.sampling import Sampling, sampling
+from llmdsim.web.text_request import TextRequest, decode_text, prompts
+from llmdsim.web.wants import ChoiceWants, ReplyWants
+from llmdsim.web.whole import text_body
+from llmdsim.wire.request import Request
+
+
+class Text:
+    """The text completion route of one rank."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def mount(self, app: Klein) -> None:
+        """Add the route."""
+        app.route("/v1/completions", methods=["POST"], endpoint="text")(self.text)
+
+    def text(self, request: Request) -> None:
+        """Answer one text completion request, now or later."""
+        context = self._context
+        context.refuse_while_draining()
+        text = decode_text(request.body, content_type(request))
+        context.check_model(text.model)
+        tokenizer = context.tokenizer
+        asks: list[list[Ask]] = []
+        choices: list[ChoiceWants] = []
+        prompt_tokens = 0
+        counted = None
+        for given in prompts(text, context.limits):
+            whole = Prompt(tokenizer, given) if isinstance(given, str) else Prompt(tokenizer, ids=given)
+            prompt = truncated(context, text, whole)
+            sampled = sampling(text, len(prompt), context.limits)
+            counted = sampled.prompt_logprobs
+            prompt_tokens += len(prompt)
+            asks.append(asks_of(context, prompt, prompt.text, sampled))
+            choices += [self._choice(text, prompt, sampled) for _ in range(sampled.n)]
+        wants = ReplyWants(
+            choices=choices,
+            prompt_tokens=prompt_tokens,
+            token_ids=bool(text.return_token_ids),
+            usage=context.always_usage or text.include_usage,
+            continuous_usage=context.always_usage or text.continuous_usage,
+            cached=context.config.enable_prompt_tokens_details,
+        )
+        base_id, created = reply_id(request, text.request_id), int(time.time())
+        model, fingerprint = context.model_json, context.fingerprint_json
+        frames = body = None
+        if text.stream:
+            frames = TextFrames(base_id, created, model, fingerprint, wants.usage)
+        else:
+            body = text_body(base_id, created, model, fingerprint, wants, counted)
+        generate(context, request, asks, wants, frames, body)
+
+    def _choice(self, text: TextRequest, prompt: Prompt, sampled: Sampling) -> ChoiceWants:
+        logprobs = None
+        if sampled.logprobs is not None:
+            logprobs = TextLogprobs(sampled.logprobs, self._context.shows_ids(text))
+            if text.echo:
+                logprobs.echo(prompt.ids, prompt.texts)
+        lead = b""
+        if text.echo and not text.return_token_ids:
+            shown = prompt.text if prompt.text is not None else "".join(prompt.texts)
+            lead = msgspec.json.encode(shown)[1:-1]
+        # A streamed echo tells the prompt's ids unasked (vLLM).
+        prompt_ids = bool(text.return_token_ids) or bool(text.echo and text.stream)
+        return ChoiceWants(
+            prompt, lead=lead, logprobs=logprobs, prompt_ids=prompt_ids, prompt_only=sampled.prompt_only
+        )

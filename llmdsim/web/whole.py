@@ -1,0 +1,186 @@
+"""Replies sent whole: the sink that waits for the last choice, and the JSON of chat and text replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from llmdsim.engine.engine import COMPLETE
+from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.reply.reply import Reply
+from llmdsim.web.context import Driver
+from llmdsim.web.errors import error_body
+from llmdsim.web.frames import NULL, finish_members
+from llmdsim.web.logprobs import prompt_logprobs
+from llmdsim.web.stream import gave_up
+from llmdsim.web.usage import prompt_details, usage
+from llmdsim.web.wants import ChoiceWants, ReplyWants
+from llmdsim.wire.request import Request
+
+json = msgspec.json.encode
+
+#: Makes the body from all sequences of the reply, in the order of their indexes, and its usage object.
+Body = Callable[[Sequence[EngineSequence], bytes], bytes]
+
+
+class WholeReply:
+    """The sink of every choice of one reply; answers when the last has ended."""
+
+    def __init__(
+        self, request: Request, driver: Driver, body: Body, wants: ReplyWants, headers: bytes
+    ) -> None:
+        self.sequences: Sequence[EngineSequence] = ()
+        self._request = request
+        self._driver = driver
+        self._body = body
+        self._wants = wants
+        self._headers = headers
+        self._left = len(wants.choices)
+        self._completion_tokens = 0
+        self._cached_tokens = 0
+        request.on_lost = self._abort_all
+
+    def reveal(self, sequence: EngineSequence) -> None:
+        reason = sequence.finish_reason
+        if reason is None:
+            return
+        if reason not in COMPLETE:
+            self._abort_all()
+            status, message = gave_up(sequence)
+            self._request.respond(status, error_body(status, message), extra=self._headers)
+            return
+        self._completion_tokens += sequence.revealed
+        self._cached_tokens += sequence.cached_tokens
+        self._left -= 1
+        if not self._left:
+            sequences, self.sequences = self.sequences, ()
+            self._request.respond(200, self._body(sequences, self._usage()), extra=self._headers)
+
+    def _usage(self) -> bytes:
+        wants = self._wants
+        details = prompt_details(self._cached_tokens if wants.cached else None)
+        details += b',"completion_tokens_details":null'
+        return usage(wants.prompt_tokens, self._completion_tokens, details)
+
+    def _abort_all(self) -> None:
+        # Emptied first: the sequences hold this sink, and a cycle would wait for the collector.
+        sequences, self.sequences = self.sequences, ()
+        for sequence in sequences:
+            self._driver.abort(sequence)
+
+
+def _text(choice: ChoiceWants, reply: Reply) -> bytes:
+    if choice.prompt_only:
+        return choice.lead
+    return choice.lead + reply.json_text()
+
+
+def _logprobs(choice: ChoiceWants, reply: Reply) -> bytes:
+    if choice.logprobs is None:
+        return NULL
+    total = 0 if choice.prompt_only else reply.total
+    return choice.logprobs.render(reply.ids(0, total), reply.token_texts(0, total), 0)
+
+
+def _ids(wants: ReplyWants, reply: Reply) -> bytes:
+    return json(reply.ids(0, reply.total)) if wants.token_ids else NULL
+
+
+def _prompt_logprobs(choice: ChoiceWants, count: int | None) -> bytes:
+    return NULL if count is None else prompt_logprobs(choice.prompt.ids, choice.prompt.texts, count)
+
+
+def chat_body(
+    reply_id: str,
+    created: int,
+    model: bytes,
+    role: str,
+    fingerprint: bytes,
+    wants: ReplyWants,
+    prompt_logprob_count: int | None,
+) -> Body:
+    """The `chat.completion` object: vLLM 0.33's keys, nulls kept. `model` and `fingerprint` are JSON."""
+
+    def body(sequences: Sequence[EngineSequence], usage: bytes) -> bytes:
+        choices = []
+        role_json = json(role)
+        for sequence, choice in zip(sequences, wants.choices, strict=True):
+            reply = sequence.reply
+            assert reply is not None
+            choices.append(
+                b'{"index":%d,"message":{"role":%b,"content":"%b","refusal":null,"annotations":null,'
+                b'"audio":null,"function_call":null,"reasoning":null},"logprobs":%b,%b,"token_ids":%b,'
+                b'"routed_experts":null,"weight_versions":null}'
+                % (
+                    sequence.index,
+                    role_json,
+                    _text(choice, reply),
+                    _logprobs(choice, reply),
+                    finish_members(reply.finish_reason, reply.stop_reason),
+                    _ids(wants, reply),
+                )
+            )
+        first = wants.choices[0]
+        return (
+            b'{"id":%b,"object":"chat.completion","created":%d,"model":%b,"choices":[%b],"service_tier":null,'
+            b'"system_fingerprint":%b,"usage":%b,"prompt_logprobs":%b,"prompt_token_ids":%b,"prompt_text":null,'
+            b'"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}'
+            % (
+                json("chatcmpl-" + reply_id),
+                created,
+                model,
+                b",".join(choices),
+                fingerprint,
+                usage,
+                _prompt_logprobs(first, prompt_logprob_count),
+                json(first.prompt.ids) if first.prompt_ids else NULL,
+            )
+        )
+
+    return body
+
+
+def text_body(
+    reply_id: str,
+    created: int,
+    model: bytes,
+    fingerprint: bytes,
+    wants: ReplyWants,
+    prompt_logprob_count: int | None,
+) -> Body:
+    """The `text_completion` object: vLLM 0.33's keys, nulls kept. `model` and `fingerprint` are JSON."""
+
+    def body(sequences: Sequence[EngineSequence], usage: bytes) -> bytes:
+        choices = []
+        for sequence, choice in zip(sequences, wants.choices, strict=True):
+            reply = sequence.reply
+            assert reply is not None
+            choices.append(
+                b'{"index":%d,"text":"%b","logprobs":%b,%b,"token_ids":%b,"prompt_logprobs":%b,'
+                b'"prompt_token_ids":%b,"routed_experts":null,"weight_versions":null}'
+                % (
+                    sequence.index,
+                    _text(choice, reply),
+                    _logprobs(choice, reply),
+                    finish_members(reply.finish_reason, reply.stop_reason),
+                    _ids(wants, reply),
+                    _prompt_logprobs(choice, prompt_logprob_count),
+                    json(choice.prompt.ids) if choice.prompt_ids else NULL,
+                )
+            )
+        return (
+            b'{"id":%b,"object":"text_completion","created":%d,"model":%b,"choices":[%b],"service_tier":null,'
+            b'"system_fingerprint":%b,"usage":%b,"kv_transfer_params":null,"ec_transfer_params":null,'
+            b'"metrics":null}'
+            % (
+                json("cmpl-" + reply_id),
+                created,
+                model,
+                b",".join(choices),
+                fingerprint,
+                usage,
+            )
+        )
+
+    return body

@@ -1,0 +1,245 @@
+"""The HTTP/1.1 server protocol: keep-alive, pipelining in order, and an end for every kind of client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer
+from twisted.internet.protocol import Protocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from llmdsim.wire.limits import LINGER_BYTES, LINGER_SECONDS, PIPELINE_BYTES
+from llmdsim.wire.reader import Refusal, RequestReader
+from llmdsim.wire.request import Request
+from llmdsim.wire.status import phrase
+
+if TYPE_CHECKING:
+    from llmdsim.wire.site import Site
+
+log = Logger()
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@implementer(IHalfCloseableProtocol, IPushProducer)
+class HTTP1(Protocol):
+    """One connection. Requests are handed on one at a time, whole, in the order they came."""
+
+    transport: Any
+    #: Sends bytes as they are.
+    write: Callable[[bytes], None]
+
+    def __init__(self, site: Site) -> None:
+        self.write_paused = False
+        self._site = site
+        self._limits = site.limits
+        self._reader = RequestReader(self, site.limits)
+        self._found = self._reader.found
+        self._current: Request | None = None
+        self._held: list[bytes] = []
+        self._held_size = 0
+        self._reading_paused = False
+        self._pumping = False
+        self._peer_finished = False
+        self._closing = False
+        self._lingering = False
+        self._discarded = 0
+        #: `Site.now` when the last bytes came, and when the message being read began, or its turn came.
+        self._heard = self._began = site.now
+
+    # --- Protocol
+
+    def connectionMade(self) -> None:
+        self._site.connections.add(self)
+        set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
+        if set_no_delay is not None:
+            set_no_delay(True)
+        self.transport.registerProducer(self, True)
+        self.write = self.transport.write
+
+    def dataReceived(self, data: bytes) -> None:
+        self._heard = self._site.now
+        if self._lingering:
+            self._discarded += len(data)
+            if self._discarded > LINGER_BYTES:
+                self.transport.abortConnection()
+        elif self._closing:
+            pass
+        elif self._current is not None or self._pumping or self.write_paused:
+            self._hold(data)
+        else:
+            self._feed(data)
+            self._pump()
+
+    def connectionLost(self, reason: object = None) -> None:
+        self._site.connections.discard(self)
+        self._closing = True
+        self._found.clear()
+        self._held.clear()
+        current, self._current = self._current, None
+        if current is not None:
+            current.connection_lost()
+
+    def readConnectionLost(self) -> None:
+        """The client sent FIN, which cannot be told from `close()`."""
+        self._peer_finished = True
+        if self._lingering:
+            self.transport.loseConnection()
+        elif self._current is None and not (
+            self._limits.serve_half_closed and (self._found or self._held) and self.write_paused
+        ):
+            self._close()
+        elif not self._limits.serve_half_closed:
+            # One pass of the clock from now, so that what is due already is written first.
+            self._site.clock.callLater(0, self._client_gone)
+
+    def writeConnectionLost(self) -> None:
+        """Our side is closed; the rest is read and discarded."""
+
+    def _client_gone(self) -> None:
+        current, self._current = self._current, None
+        if current is not None:
+            try:
+                current.connection_lost()
+            finally:
+                self._close()
+
+    # --- IPushProducer, towards the transport's buffer
+
+    def pauseProducing(self) -> None:
+        """The client does not read as fast as we write."""
+        self.write_paused = True
+
+    def resumeProducing(self) -> None:
+        """What was buffered has been sent."""
+        self.write_paused = False
+        if self._current is not None:
+            self._current.drained()
+        else:
+            self._pump()
+
+    def stopProducing(self) -> None:
+        """The connection is lost; `connectionLost` sees to it."""
+
+    # --- reading
+
+    def _hold(self, data: bytes) -> None:
+        # Kept being read while a request is answered, or a client's leaving would go unseen.
+        if self._current is not None and not self._current.keep_alive:
+            return  # it asked for the connection to be closed, so nothing more will be answered
+        self._held.append(data)
+        self._held_size += len(data)
+        if self._held_size > PIPELINE_BYTES and not self._reading_paused:
+            self._reading_paused = True
+            self.transport.pauseProducing()
+
+    def _feed(self, data: bytes) -> None:
+        reader = self._reader
+        if not reader.in_message:
+            self._began = self._site.now
+        reader.feed(data)
+
+    def _read_on(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self.transport.resumeProducing()
+
+    # --- answering in order
+
+    def _pump(self) -> None:
+        """Answer what has been read, as far as one request at a time and the client's reading allow."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._current is None and not self._closing and not self.write_paused:
+                if self._found:
+                    self._answer(self._found.popleft())
+                elif self._held:
+                    data = b"".join(self._held)
+                    self._held.clear()
+                    self._held_size = 0
+                    self._read_on()
+                    self._feed(data)
+                elif self._peer_finished:
+                    self._close()
+                else:
+                    break
+        finally:
+            self._pumping = False
+        incoming = self._reader.incoming
+        if incoming is not None and incoming.expects_continue and self._current is None:
+            incoming.expects_continue = False
+            self.write(_CONTINUE)
+
+    def _answer(self, item: Request | Refusal) -> None:
+        if isinstance(item, Refusal):
+            self._answer_refusal(item)
+            return
+        self._current = item
+        if self._site.closing:
+            item.keep_alive = False
+        try:
+            self._site.handle(item)
+        except Exception:
+            item.processingFailed(Failure())  # type: ignore[no-untyped-call]
+
+    def request_done(self, request: Request) -> None:
+        """The response of the current request is written."""
+        if request is not self._current:
+            return
+        self._current = None
+        self._heard = self._began = self._site.now
+        if not request.keep_alive or self._site.closing:
+            self._close()
+        elif not self._pumping:
+            self._pump()
+
+    def error_body(self, status: int, path: bytes, message: str) -> bytes:
+        """The body of an error response."""
+        return self._site.error_body(status, path, message)
+
+    def _answer_refusal(self, refusal: Refusal) -> None:
+        status = refusal.status
+        request = Request(self, refusal.method, refusal.path, {})
+        request.keep_alive = False
+        self._closing = self._lingering = True
+        request.respond(status, self._site.error_body(status, refusal.path, refusal.message))
+        log.debug("refused a request: {status} {phrase}", status=status, phrase=phrase(status))
+        # A reset, which closing with unread input would cause, could destroy the answer on its way.
+        self._held.clear()
+        self._read_on()
+        self.transport.unregisterProducer()
+        self.transport.loseWriteConnection()
+        self._site.clock.callLater(LINGER_SECONDS, self._end_lingering)
+
+    def _end_lingering(self) -> None:
+        if self in self._site.connections:
+            self.transport.abortConnection()
+
+    def _close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self.transport.unregisterProducer()
+            self.transport.loseConnection()
+
+    # --- what the site asks for
+
+    def check_time(self, now: float, patience: float) -> None:
+        """End the connection when its client has been silent, or slow with a head, for `patience` seconds."""
+        if self._closing or self._current is not None or self.write_paused:
+            return
+        if not self._reader.in_message:
+            if now - self._heard > patience:
+                self._close()
+        elif now - (self._began if self._reader.in_head else self._heard) > patience:
+            self._reader.refuse(408, f"The request did not arrive within {patience:g} seconds")
+            self._pump()
+
+    def close_if_idle(self) -> None:
+        """End the connection unless it is in the middle of a request."""
+        if self._current is None and not self._found and not self._held and not self._reader.in_message:
+            self._close()

@@ -1,0 +1,69 @@
+"""What all connections have in common, whichever listener they came by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
+
+from llmdsim.wire.http1 import HTTP1
+from llmdsim.wire.limits import Limits
+from llmdsim.wire.request import Request
+
+
+class Site(Factory):
+    """`handle` is given each complete request; `error_body` makes the body of errors the protocols give.
+
+    `clock` is an `IReactorTime`; `now` is its time, brought up to date about once a second, for time-outs.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        handle: Callable[[Request], None],
+        error_body: Callable[[int, bytes, str], bytes],
+        limits: Limits,
+        clock: Any,
+    ) -> None:
+        self.handle = handle
+        self.error_body = error_body
+        self.limits = limits
+        self.clock = clock
+        self.now: float = clock.seconds()
+        self.connections: set[HTTP1] = set()
+        #: Set while draining: connections end with the response under way.
+        self.closing = False
+        self._sweep = LoopingCall(self._look_round)
+        self._sweep.clock = clock
+
+    def buildProtocol(self, addr: object) -> HTTP1:
+        return HTTP1(self)
+
+    def start(self) -> None:
+        """Begin to watch over time-outs."""
+        patience = self.limits.idle_time
+        # The first look sets `now`, which may be long past when a service starts later than it was made.
+        self._sweep.start(min(1.0, patience / 4) if patience else 1.0)
+
+    def stop(self) -> None:
+        """End every connection."""
+        if self._sweep.running:
+            self._sweep.stop()
+        for connection in list(self.connections):
+            connection.transport.abortConnection()
+
+    def close_idle(self) -> None:
+        """End connections that are between requests, and the others after their response."""
+        self.closing = True
+        for connection in list(self.connections):
+            connection.close_if_idle()
+
+    def _look_round(self) -> None:
+        self.now = self.clock.seconds()
+        patience = self.limits.idle_time
+        if patience:
+            for connection in list(self.connections):
+                connection.check_time(self.now, patience)

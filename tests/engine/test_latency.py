@@ -1,0 +1,192 @@
+"""The latency model: formulas, load factor, and how far times vary."""
+
+from __future__ import annotations
+
+from random import Random
+from statistics import mean, stdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmdsim.config import parse
+from llmdsim.engine.latency import Latency, varied
+from tests.engine.rig import Settings
+
+PER_TOKEN = {"prefill_overhead": 0.03, "prefill_time_per_token": 0.00025}
+PER_TOKEN_TIME = 0.03 + (100 - 20) * 0.00025
+
+
+@pytest.mark.parametrize(
+    ("calculator", "options", "expected"),
+    [
+        ("constant", {"time_to_first_token": 0.1, **PER_TOKEN}, 0.1),
+        ("constant", PER_TOKEN, 0.0),
+        ("per-token", {"time_to_first_token": 0.1, **PER_TOKEN}, PER_TOKEN_TIME),
+        ("per-token", {"time_to_first_token": 0.1}, 0.0),
+        ("", {"time_to_first_token": 0.1, **PER_TOKEN}, 0.1),
+        ("", PER_TOKEN, PER_TOKEN_TIME),
+        # A deviation of the constant time is enough to have asked for it.
+        ("", {"time_to_first_token_std_dev": 0.01, **PER_TOKEN}, 0.0),
+        ("", {}, 0.0),
+    ],
+)
+def test_which_prefill_counts(calculator: str, options: dict[str, float], expected: float) -> None:
+    latency = Latency(Settings(latency_calculator=calculator, **options))
+    assert latency.prefill(100, 20, 1) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("factor", "slots", "running", "load"),
+    [
+        (3.0, 5, 1, 1.0),
+        (3.0, 5, 2, 1.5),
+        (3.0, 5, 5, 3.0),
+        (1.0, 5, 5, 1.0),
+        (2.0, 2, 2, 2.0),
+        (7.0, 1, 1, 1.0),
+    ],
+)
+def test_the_load_factor(factor: float, slots: int, running: int, load: float) -> None:
+    settings = Settings(
+        time_factor_under_load=factor,
+        max_num_seqs=slots,
+        time_to_first_token=0.25,
+        inter_token_latency=0.125,
+    )
+    latency = Latency(settings)
+    assert latency.load(running) == load
+    assert latency.prefill(1, 0, running) == 0.25 * load
+    assert latency.gap(running) == 0.125 * load
+
+
+def test_the_load_factor_applies_to_overhead_and_tokens() -> None:
+    settings = Settings(**PER_TOKEN, time_factor_under_load=2.0, max_num_seqs=2)
+    assert Latency(settings).prefill(100, 20, 2) == pytest.approx(2 * PER_TOKEN_TIME)
+
+
+@given(
+    average=st.floats(1e-6, 100.0),
+    std_dev=st.floats(0.0, 1000.0),
+    seed=st.integers(),
+)
+def test_a_varied_time_stays_within_seventy_percent(average: float, std_dev: float, seed: int) -> None:
+    random = Random(seed)
+    for _ in range(20):
+        assert 0.3 * average - 1e-12 <= varied(average, std_dev, random) <= 1.7 * average + 1e-12
+
+
+def test_an_oversize_deviation_reaches_both_bounds() -> None:
+    random = Random(1)
+    found = {round(varied(1.0, 100.0, random), 9) for _ in range(200)}
+    assert min(found) == 0.3
+    assert max(found) == 1.7
+
+
+def test_variation_is_normal_around_the_mean() -> None:
+    random = Random(1)
+    found = [varied(0.1, 0.01, random) for _ in range(5000)]
+    assert mean(found) == pytest.approx(0.1, rel=0.01)
+    assert stdev(found) == pytest.approx(0.01, rel=0.05)
+
+
+@pytest.mark.parametrize(("average", "std_dev"), [(0.1, 0.0), (0.0, 0.1), (0.0, 0.0)])
+def test_no_deviation_or_no_time_is_exact(average: float, std_dev: float) -> None:
+    assert varied(average, std_dev, Random(1)) == average
+
+
+@pytest.mark.parametrize(
+    ("mean_option", "deviation_option"),
+    [
+        ("time_to_first_token", "time_to_first_token_std_dev"),
+        ("prefill_overhead", "prefill_time_std_dev"),
+    ],
+)
+def test_a_prefill_varies_by_its_own_deviation(mean_option: str, deviation_option: str) -> None:
+    latency = Latency(Settings(**{mean_option: 0.1, deviation_option: 0.01}))
+    found = [latency.prefill(10, 0, 1) for _ in range(2000)]
+    assert mean(found) == pytest.approx(0.1, rel=0.01)
+    assert stdev(found) == pytest.approx(0.01, rel=0.1)
+    assert latency.gap(1) == 0.0
+
+
+def test_a_gap_varies_by_its_own_deviation() -> None:
+    latency = Latency(
+        Settings(inter_token_latency=0.02, inter_token_latency_std_dev=0.002, time_to_first_token_std_dev=0.5)
+    )
+    found = [latency.gap(1) for _ in range(2000)]
+    assert mean(found) == pytest.approx(0.02, rel=0.01)
+    assert stdev(found) == pytest.approx(0.002, rel=0.1)
+
+
+@pytest.mark.parametrize("running", [1, 4])
+def test_load_scales_the_mean_and_never_the_deviation(running: int) -> None:
+    settings = Settings(
+        inter_token_latency=0.02, inter_token_latency_std_dev=0.001, time_factor_under_load=10.0
+    )
+    found = [Latency(settings).gap(running)]
+    latency = Latency(settings)
+    found = [latency.gap(running) for _ in range(2000)]
+    assert mean(found) == pytest.approx(0.02 * (10.0 if running == 4 else 1.0), rel=0.01)
+    assert stdev(found) == pytest.approx(0.001, rel=0.1)
+
+
+def test_the_bounds_are_those_of_the_loaded_mean() -> None:
+    settings = Settings(
+        inter_token_latency=0.02, inter_token_latency_std_dev=9.0, time_factor_under_load=10.0
+    )
+    latency = Latency(settings)
+    found = [latency.gap(4) for _ in range(200)]
+    assert min(found) == pytest.approx(0.06)
+    assert max(found) == pytest.approx(0.34)
+
+
+def test_fractions_of_a_millisecond_count() -> None:
+    latency = Latency(
+        Settings(
+            time_to_first_token=0.0425,
+            inter_token_latency=0.0004,
+            inter_token_latency_std_dev=0.00005,
+            time_factor_under_load=1.5,
+        )
+    )
+    assert latency.prefill(1, 0, 1) == 0.0425
+    found = [latency.gap(4) for _ in range(2000)]
+    assert mean(found) == pytest.approx(0.0006, rel=0.01)
+    assert stdev(found) == pytest.approx(0.00005, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "constant"),
+    [
+        ({}, True),
+        ({"time_to_first_token_std_dev": 0.1, "time_to_first_token": 1.0}, True),
+        ({"inter_token_latency_std_dev": 0.001}, False),
+        ({"time_factor_under_load": 2.0}, False),
+        ({"time_factor_under_load": 2.0, "max_num_seqs": 1}, True),
+    ],
+)
+def test_a_gap_is_called_constant_only_where_it_is(options: dict[str, float], constant: bool) -> None:
+    latency = Latency(Settings(inter_token_latency=0.02, **options))  # type: ignore[arg-type]
+    assert latency.constant_gap == (0.02 if constant else None)
+
+
+def test_a_seed_repeats_the_times_and_none_does_not() -> None:
+    def gaps(seed: int | None) -> list[float]:
+        settings = Settings(inter_token_latency=0.02, inter_token_latency_std_dev=0.004, seed=seed)
+        latency = Latency(settings)
+        return [latency.gap(1) for _ in range(10)]
+
+    assert gaps(7) == gaps(7)
+    assert gaps(7) != gaps(8)
+    assert gaps(None) != gaps(None)
+
+
+def test_the_model_reads_a_real_configuration() -> None:
+    flags = (
+        "--model m --max-num-seqs 3 --time-factor-under-load 3 --time-to-first-token 100us "
+        "--inter-token-latency 12.5ms --prefill-overhead 1s"
+    )
+    latency = Latency(parse(flags.split(), {}))
+    assert latency.prefill(10, 0, 2) == pytest.approx(0.0002)
+    assert latency.gap(3) == pytest.approx(0.0375)

@@ -1,0 +1,10 @@
+"""What `twistd` reads to offer its `llmdsim` subcommand."""
+
+from twisted.application.service import ServiceMaker
+
+llmdsim = ServiceMaker(  # type: ignore[no-untyped-call]
+    "llmdsim",
+    "llmdsim.tap",
+    "A vLLM server without a model: same API, metrics, events, pace and failures.",
+    "llmdsim",
+)
