@@ -1,0 +1,195 @@
+"""Measures the daemon, and another server of the same flags beside it where one is given.
+
+    python bench/run.py [--cases cost,pace,boot,scrape] [--rounds 1] [--against 'COMMAND'] [--json FILE]
+
+Every figure is the median of the rounds; the servers take turns. bench/README.md says what the figures mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from load import Connection, Outcome, chat, drive
+from server import Server, cpu_seconds, memory_mb
+
+FLAGS = [
+    *("--model", "m", "--mode", "random", "--force-dummy-tokenizer", "--max-model-len", "4096"),
+    *("--max-num-seqs", "2048", "--max-waiting-queue-length", "10000"),
+]
+PACED = ["--time-to-first-token", "100ms", "--inter-token-latency", "20ms"]
+TTFT, ITL, TOKENS = 0.1, 0.02, 100  # of the paced streams: seconds, and as PACED says
+REPLY = 32  # tokens of an answer at full speed
+SCRAPES = 300
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Bench:
+    """Runs one case at a time against one server command; a case gives figures by name."""
+
+    def __init__(self, seconds: float, streams: list[int], server_cpu: int | None) -> None:
+        self._seconds = seconds
+        self._streams = streams
+        self._cpu = server_cpu
+        self.cases: dict[str, Callable[[str], dict[str, float]]] = {
+            "cost": self.cost,
+            "pace": self.pace,
+            "boot": self.boot,
+            "scrape": self.scrape,
+        }
+
+    def _start(self, command: str, *flags: str) -> Server:
+        return Server(command, [*FLAGS, *flags], self._cpu)
+
+    def cost(self, command: str) -> dict[str, float]:
+        """CPU of a whole reply and of a streamed token at full speed, 64 connections."""
+        figures: dict[str, float] = {}
+        with self._start(command) as server:
+            for name, stream in (("request", False), ("token", True)):
+                request = chat("m", REPLY, stream=stream)
+                load, used = _measured(server, [request], connections=64, count=10**9, seconds=self._seconds)
+                answered = len(load.answers)
+                if stream and load.tokens != answered * REPLY:
+                    sys.exit(f"{load.tokens} tokens came in {answered} streams of {REPLY}")
+                done = load.tokens if stream else answered
+                figures[f"cpu_us_per_{name}"] = used / done
+                figures[f"{name}s_per_s"] = done / load.wall
+        return figures
+
+    def pace(self, command: str) -> dict[str, float]:
+        """Timing of paced streams, CPU a token and memory, for each number of streams."""
+        figures: dict[str, float] = {}
+        request = chat("m", TOKENS, stream=True, prompt="hi there")
+        for streams in self._streams:
+            with self._start(command, *PACED) as server:
+                load, used = _measured(server, [request], connections=streams, count=streams, spread=3 * ITL)
+                here = {
+                    "wall_s": load.wall,
+                    **load.timing(TTFT, ITL),
+                    "cpu_us_per_token": used / load.tokens,
+                    "memory_mb": memory_mb(server.pid),
+                }
+                figures |= {f"{streams}_streams_{name}": value for name, value in here.items()}
+        return figures
+
+    def boot(self, command: str) -> dict[str, float]:
+        """Seconds to the first answer, and memory at rest."""
+        with self._start(command) as server:
+            time.sleep(0.5)
+            return {"boot_s": server.boot, "idle_memory_mb": memory_mb(server.pid)}
+
+    def scrape(self, command: str) -> dict[str, float]:
+        """CPU of GET /metrics when nothing changed since the last one, and when a chat ran in between."""
+        request = chat("m", REPLY, stream=True)
+        with self._start(command) as server:
+            _measured(server, [request, SCRAPE], connections=8, count=SCRAPES)
+            connection = Connection(server.port, late=[])
+            still = [_cpu_us(server, connection, SCRAPE) for _ in range(SCRAPES)]
+            moved = [_cpu_us(server, connection, each) for each in [request, SCRAPE] * SCRAPES][1::2]
+            connection.socket.close()
+        return {
+            "cpu_us_per_scrape": statistics.median(still),
+            "cpu_us_per_scrape_after_chat": statistics.median(moved),
+        }
+
+
+def _cpu_us(server: Server, connection: Connection, request: bytes) -> float:
+    """The server's CPU time for one request alone, until it rests again."""
+    before = cpu_seconds(server.pid)
+    connection.ask(request)
+    while (verdict := connection.read()) is None:
+        pass
+    if verdict:
+        sys.exit(f"a request failed: {verdict}")
+    time.sleep(0.001)
+    return (cpu_seconds(server.pid) - before) * 1e6
+
+
+def _measured(
+    server: Server,
+    requests: list[bytes],
+    *,
+    connections: int,
+    count: int,
+    seconds: float = 60.0,
+    spread: float = 0.0,
+) -> tuple[Outcome, float]:
+    """The load's outcome and the server's CPU time for it, microseconds; any failure ends the program."""
+    before = cpu_seconds(server.pid)
+    load = drive(server.port, requests, connections=connections, count=count, seconds=seconds, spread=spread)
+    used = (cpu_seconds(server.pid) - before) * 1e6
+    if load.failed or not load.answers:
+        sys.exit(f"{load.failed} requests failed; the first: {load.first_failure}")
+    if spread and load.late_p99 > ITL / 2:
+        late = f"{load.late_p99 * 1e3:.0f} ms"
+        print(
+            f"this program read {late} late (p99): gap errors of one gap are partly its own", file=sys.stderr
+        )
+    return load, used
+
+
+def main() -> None:
+    """Runs the cases, prints the table, writes the JSON."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    beside = Path(sys.executable).with_name("llmdsim")
+    options.add_argument("--server-command", default=str(beside), help="the daemon (%(default)s)")
+    options.add_argument("--against", metavar="COMMAND", help="another server that takes the same flags")
+    options.add_argument("--cases", default="cost,pace,boot,scrape", help="%(default)s")
+    options.add_argument("--rounds", type=int, default=1, help="%(default)s")
+    options.add_argument("--seconds", type=float, default=4.0, help="of each full-speed load (%(default)s)")
+    options.add_argument("--streams", default="1,100,400,1000", help="of the paced case (%(default)s)")
+    options.add_argument("--json", metavar="FILE", type=Path)
+    given = options.parse_args()
+
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) > 1:  # the server alone on the first, this program on the rest
+        os.sched_setaffinity(0, set(cpus[1:]))
+    bench = Bench(
+        given.seconds, [int(each) for each in given.streams.split(",")], cpus[0] if len(cpus) > 1 else None
+    )
+    cases = given.cases.split(",")
+    if unknown := set(cases) - set(bench.cases):
+        options.error(f"no such case: {', '.join(sorted(unknown))}")
+    sides = {"ours": given.server_command} | ({"against": given.against} if given.against else {})
+    gc.disable()  # no pauses of our own; nothing here makes cycles
+    seen: dict[str, dict[str, list[float]]] = {}
+    for turn in range(given.rounds):
+        for case in cases:
+            for side, command in sides.items():
+                print(f"round {turn + 1}: {case}, {side} ...", file=sys.stderr, flush=True)
+                for figure, value in bench.cases[case](command).items():
+                    seen.setdefault(figure, {}).setdefault(side, []).append(value)
+
+    table = {
+        figure: {side: statistics.median(values) for side, values in by_side.items()}
+        for figure, by_side in seen.items()
+    }
+    print(
+        f"{'figure':36}"
+        + "".join(f"{side:>12}" for side in sides)
+        + (f"{'ratio':>10}" if given.against else "")
+    )
+    for figure, row in table.items():
+        cells = "".join(f"{row[side]:12.3f}" for side in sides)
+        if given.against and row["against"] > 0:
+            row["ratio"] = row["ours"] / row["against"]
+            cells += f"{row['ratio']:10.3f}"
+        print(f"{figure:36}{cells}")
+    if given.json:
+        given.json.write_text(json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, KeyboardInterrupt) as error:
+        sys.exit(str(error) or "interrupted")
