@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet import error
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.endpoints import AdoptedStreamServerEndpoint, serverFromString
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
@@ -52,17 +53,19 @@ class Listeners(Service):
         except StartFailure as failure:
             for port in self.ports:
                 port.stopListening()
-            if self._foreground:
-                raise SystemExit(f"llmdsim: {failure}") from None
-            raise
+            if not self._foreground:
+                raise
+            # The log has taken `sys.stderr` over by now.
+            print(f"llmdsim: {failure}", file=sys.__stderr__, flush=True)
+            raise SystemExit(1) from None
         for port in self.ports:
             use_direct_send(port)
 
-    def stopService(self) -> Any:
+    def stopService(self) -> Deferred[Any]:
+        """Fires when all ports are closed, and with them the files of Unix sockets gone."""
         super().stopService()  # type: ignore[no-untyped-call]
-        for port in self.ports:
-            port.stopListening()
-        self.ports.clear()
+        ports, self.ports = self.ports, []
+        return gatherResults([maybeDeferred(port.stopListening) for port in ports])
 
     def _open(self) -> None:
         config = self._config
@@ -79,7 +82,7 @@ class Listeners(Service):
             with socket.socket(fileno=os.dup(descriptor)) as probe:
                 family = probe.family
         except OSError as problem:
-            raise StartFailure(f"{what}: {_short(problem)}") from problem
+            raise StartFailure(f"{what}: {_short(problem)}") from None
         endpoint = AdoptedStreamServerEndpoint(self._reactor, descriptor, family)  # type: ignore[no-untyped-call]
         opened = endpoint.listen(self._site)  # type: ignore[no-untyped-call]
         self.ports.append(_result(opened, what))
@@ -89,7 +92,9 @@ class Listeners(Service):
             endpoint = serverFromString(self._reactor, description)  # type: ignore[no-untyped-call]
             opened = endpoint.listen(self._site)
         except Exception as problem:
-            raise StartFailure(f"--listen {description}: {_short(problem)}") from problem
+            raise StartFailure(
+                f"--listen {description}: no endpoint of Twisted's: {_short(problem)}"
+            ) from None
         self.ports.append(_result(opened, f"--listen {description}"))
 
     def _open_port(self, host: str, port: int) -> None:
@@ -102,9 +107,9 @@ class Listeners(Service):
                 cause = problem.socketError
                 if not host and interface == "::" and _no_ipv6(cause):
                     continue
-                raise StartFailure(f"cannot listen on {where}: {_short(cause)}") from problem
+                raise StartFailure(f"cannot listen on {where}: {_short(cause)}") from None
             except OSError as problem:
-                raise StartFailure(f"cannot listen on {where}: {_short(problem)}") from problem
+                raise StartFailure(f"cannot listen on {where}: {_short(problem)}") from None
             self.ports.append(opened)
             return
 

@@ -17,7 +17,7 @@ from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.chat import Chat
-from llmdsim.web.context import Context
+from llmdsim.web.context import Context, request_id_header
 from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.router import Router, path_error
 from llmdsim.web.server import Server
@@ -63,8 +63,9 @@ class Rank(Service):
             Server(self.context, collector.render, CONTENT_TYPE.encode()),
         ):
             routes.mount(app)
+        router = Router(app, request_id_header if config.enable_request_id_headers else None)
         self.site = Site(
-            Router(app).handle,
+            router.handle,
             path_error,
             Limits(
                 header_size=config.max_header_size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,12 +52,14 @@ class Readiness(Service):
         for address in addresses:
             if isinstance(address, UNIXAddress):
                 path = (address.name or b"").decode(errors="replace")
-                where, curl = f"unix:{path}", f"curl --unix-socket {path} http://localhost"
+                where, curl = f"unix:{path}", f"curl --unix-socket {shlex.quote(path)} http://localhost"
             else:
                 host = {"::": "localhost", "0.0.0.0": "localhost"}.get(address.host, address.host)
                 where = f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
                 curl = f"curl {where}"
             body = f'{{"model": {model}, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
-            line = f"llmdsim serves {model} at {where} - try: {curl}/v1/chat/completions -d '{body}'"
+            line = (
+                f"llmdsim serves {model} at {where} - try: {curl}/v1/chat/completions -d {shlex.quote(body)}"
+            )
             if sys.__stderr__ is not None:
                 print(line, file=sys.__stderr__, flush=True)

@@ -64,7 +64,8 @@ class Context:
     fingerprint_json: bytes = field(init=False)
     echoes: bool = field(init=False)
     always_usage: bool = field(init=False)
-    _pod_headers: bytes = field(init=False)
+    #: Header lines of generation replies.
+    reply_headers: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         config = self.config
@@ -85,7 +86,7 @@ class Context:
             )
         if config.pod_namespace:
             headers += b"x-inference-namespace: %b\r\n" % header_value(config.pod_namespace)
-        self._pod_headers = headers
+        self.reply_headers = headers
 
     def check_model(self, name: str | None) -> None:
         """Refuse a name that is not served (404); none at all means the served model."""
@@ -102,13 +103,6 @@ class Context:
         if self.draining:
             raise ApiError(503, "The server is shutting down.")
 
-    def reply_headers(self, request: Request) -> bytes:
-        """Header lines of a generation reply."""
-        if not self.config.enable_request_id_headers:
-            return self._pod_headers
-        request_id = request.headers.get(b"x-request-id") or b"%032x" % getrandbits(128)
-        return self._pod_headers + b"x-request-id: %b\r\n" % request_id
-
 
 def header_value(text: str) -> bytes:
     """`text` as a header's value: one line, and nothing a header cannot carry."""
@@ -119,6 +113,12 @@ def content_type(request: Request) -> str | None:
     """The body's media type, or None where it is JSON or not told."""
     value = request.headers.get(b"content-type")
     return None if value is None or value == b"application/json" else value.decode("latin-1")
+
+
+def request_id_header(request: Request) -> bytes:
+    """`X-Request-Id` as a header line: the caller's, or 32 random hex digits (vLLM)."""
+    request_id = request.headers.get(b"x-request-id") or b"%032x" % getrandbits(128)
+    return b"x-request-id: %b\r\n" % request_id
 
 
 def reply_id(request: Request, body_id: str | None) -> str:

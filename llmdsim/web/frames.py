@@ -20,8 +20,16 @@ def finish_members(finish_reason: str, stop_reason: str | int | None) -> bytes:
 class Frames(Protocol):
     """The frames of one stream; a choice's text goes between `before(index)` and what follows it."""
 
-    def first(self, index: int, prompt_ids: bytes, usage: bytes) -> bytes:
-        """What precedes the first token of a choice; may be empty."""
+    #: Whether what precedes a choice's first token goes in frames of its own, before all tokens of the stream.
+    heads_apart: bool
+    #: Further members of the usage that frames carry, with their leading comma.
+    usage_details: bytes
+
+    def role(self, index: int, prompt_ids: bytes, usage: bytes) -> bytes:
+        """The frame that opens a choice, where heads are apart."""
+
+    def echo(self, index: int, text: bytes, usage: bytes) -> bytes:
+        """The frame with what a choice echoes, where heads are apart."""
 
     def before(self, index: int) -> bytes:
         """A token's frame up to its text."""
@@ -54,11 +62,22 @@ class ChatFrames:
         self._finish_tail = b"" if usage_follows else fingerprint_member
         self._usage_tail = fingerprint_member
 
-    def first(self, index: int, prompt_ids: bytes, usage: bytes) -> bytes:
+    heads_apart = True
+    usage_details = b',"completion_tokens_details":null'
+
+    def role(self, index: int, prompt_ids: bytes, usage: bytes) -> bytes:
         return (
             b'%b{"index":%d,"delta":{"role":%b,"content":""},"logprobs":null,"finish_reason":null}]%b'
             b',"prompt_token_ids":%b,"prompt_text":null}\n\n'
             % (self._base, index, self._role, usage, prompt_ids)
+        )
+
+    def echo(self, index: int, text: bytes, usage: bytes) -> bytes:
+        return b'%b{"index":%d,"delta":{"content":"%b"},"logprobs":null,"finish_reason":null}]%b}\n\n' % (
+            self._base,
+            index,
+            text,
+            usage,
         )
 
     def before(self, index: int) -> bytes:
@@ -102,8 +121,14 @@ class TextFrames:
         self._finish_tail = b"" if usage_follows else fingerprint_member
         self._usage_tail = fingerprint_member
 
-    def first(self, index: int, prompt_ids: bytes, usage: bytes) -> bytes:
-        return b""
+    heads_apart = False
+    usage_details = b""
+
+    def role(self, index: int, prompt_ids: bytes, usage: bytes) -> bytes:
+        raise NotImplementedError
+
+    def echo(self, index: int, text: bytes, usage: bytes) -> bytes:
+        raise NotImplementedError
 
     def before(self, index: int) -> bytes:
         return b'%b{"index":%d,"text":"' % (self._base, index)

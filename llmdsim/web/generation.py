@@ -72,7 +72,7 @@ def generate(
 
     Raises ApiError 429 when the engine has no room for all of them; none is started then.
     """
-    headers = context.reply_headers(request)
+    headers = context.reply_headers
     answer: ReplyStream | WholeReply
     if frames is not None:
         answer = ReplyStream(request, context.driver, frames, wants, headers)

@@ -46,7 +46,8 @@ class Router:
     whatever is not known, take the way through Klein, whose own error answers are replaced by ours.
     """
 
-    def __init__(self, app: Klein) -> None:
+    def __init__(self, app: Klein, common_headers: Callable[[Request], bytes] | None = None) -> None:
+        self._common_headers = common_headers
         self._table: dict[tuple[bytes, bytes], Handler] = {}
         self._methods: dict[bytes, set[str]] = {}
         for rule in app.url_map.iter_rules():
@@ -66,6 +67,8 @@ class Router:
 
     def handle(self, request: Request) -> None:
         """Answer one request."""
+        if self._common_headers is not None:
+            request.common_headers = self._common_headers(request)
         handler = self._table.get((request.path, request.method))
         if handler is None:
             self._handle_otherwise(request)

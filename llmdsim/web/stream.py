@@ -34,6 +34,7 @@ class ReplyStream:
         self._left = len(wants.choices)
         self._completion_tokens = 0
         self._cached_tokens = 0
+        self._heads_sent = False
         self._behind: list[tuple[StreamedChoice, EngineSequence]] = []
         request.on_lost = self._client_left
         request.on_drain = self._catch_up
@@ -49,6 +50,25 @@ class ReplyStream:
     def open(self) -> None:
         """Send the response's head, if the first tokens have not taken it along."""
         self.request.start(200, sse.CONTENT_TYPE, self._headers)
+
+    def heads(self) -> bytes:
+        """The frames before the first token of any choice: roles of all choices, then what they echo."""
+        if self._heads_sent:
+            return b""
+        self._heads_sent = True
+        choices = list(enumerate(self.wants.choices))
+        usages = [self.usage_member(choice, 0) for _, choice in choices]
+        roles = [self.frames.role(index, choice.ids_json(), usages[index]) for index, choice in choices]
+        echoes = [
+            self.frames.echo(index, choice.lead, usages[index]) for index, choice in choices if choice.lead
+        ]
+        return b"".join(roles + echoes)
+
+    def usage_member(self, choice: ChoiceWants, completion_tokens: int) -> bytes:
+        """The usage so far of one choice, as a member with its leading comma, where every frame carries it."""
+        if not self.wants.continuous_usage:
+            return b""
+        return b',"usage":%b' % usage(len(choice.prompt), completion_tokens, self.frames.usage_details)
 
     def put(self, data: bytes) -> None:
         """Send frames."""
@@ -157,12 +177,11 @@ class StreamedChoice:
         prompt_ids = NULL
         if start < 0:
             start = 0
-            ids = json(choice.prompt.ids) if choice.prompt_ids else NULL
-            lead = choice.lead
-            head = frames.first(self._index, ids, self._usage(0))
-            out.append(head)
-            if not head:
-                prompt_ids = ids
+            if frames.heads_apart:
+                out.append(stream.heads())
+            else:
+                lead = choice.lead
+                prompt_ids = choice.ids_json()
         pieces = reply.pieces(start, stop)
         if choice.prompt_only:
             pieces = [b""] * len(pieces)
@@ -183,15 +202,10 @@ class StreamedChoice:
                 if choice.prompt_only:
                     end, texts = token, []
                 logprobs = choice.logprobs.render(reply.ids(token, end), texts, token)
-            usage_member = self._usage(min(token + 1, stop))
+            usage_member = stream.usage_member(choice, min(token + 1, stop))
             out += [self._before, lead, piece, frames.after(last, logprobs, ids, prompt_ids, usage_member)]
             prompt_ids, lead = NULL, b""
         return b"".join(out)
-
-    def _usage(self, completion_tokens: int) -> bytes:
-        if not self._stream.wants.continuous_usage:
-            return b""
-        return b',"usage":%b' % usage(len(self._choice.prompt), completion_tokens)
 
 
 def gave_up(sequence: EngineSequence) -> tuple[int, str]:

@@ -134,7 +134,7 @@ def chat_body(
                 fingerprint,
                 usage,
                 _prompt_logprobs(first, prompt_logprob_count),
-                json(first.prompt.ids) if first.prompt_ids else NULL,
+                first.ids_json(),
             )
         )
 
@@ -166,7 +166,7 @@ def text_body(
                     finish_members(reply.finish_reason, reply.stop_reason),
                     _ids(wants, reply),
                     _prompt_logprobs(choice, prompt_logprob_count),
-                    json(choice.prompt.ids) if choice.prompt_ids else NULL,
+                    choice.ids_json(),
                 )
             )
         return (

@@ -72,6 +72,8 @@ class Request:
     finished = False
     lost = False
     expects_continue = False
+    #: Header lines of the response, whatever it will be; each with its line end.
+    common_headers = b""
     #: Status and body bytes of the response, for logs.
     code = 200
     sent_bytes = 0
@@ -93,7 +95,7 @@ class Request:
         head = b"%b%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n" % (
             status_line(status),
             date_line(),
-            extra,
+            self.common_headers + extra,
             content_type,
             len(body),
             self._connection_line(),
@@ -112,7 +114,14 @@ class Request:
         self.code = status
         self.started = True
         self.channel.write(
-            b"%b%b%b%b%b\r\n" % (status_line(status), date_line(), extra, length, self._connection_line())
+            b"%b%b%b%b%b\r\n"
+            % (
+                status_line(status),
+                date_line(),
+                self.common_headers + extra,
+                length,
+                self._connection_line(),
+            )
         )
         self._end()
 
@@ -133,7 +142,7 @@ class Request:
         head = b"%b%b%bcontent-type: %b\r\n%b%b\r\n" % (
             status_line(status),
             date_line(),
-            extra,
+            self.common_headers + extra,
             content_type,
             framing,
             self._connection_line(),
