@@ -41,24 +41,21 @@ class Engine:
         self._max_waiting = max_waiting
         self._write = write
         self._waiting: OrderedDict[Sequence, None] = OrderedDict()
-        self._running: set[Sequence] = set()
+        self._running: dict[Sequence, None] = {}
+        self._admitting = False
 
     def submit(self, sequences: Collection[Sequence], now: float) -> None:
         """Take all of one request's sequences, to start now or to wait. Reveals nothing.
 
         Raises QueueFull, and takes none, when they do not all find a slot or a place in the queue.
         """
-        stats = self.stats
-        free = self._max_num_seqs - stats.running if not self._waiting else 0
-        if len(sequences) > free + self._max_waiting - len(self._waiting):
+        places = self._max_num_seqs + self._max_waiting
+        if len(sequences) > places - self.stats.running - len(self._waiting):
             raise QueueFull
         for sequence in sequences:
             sequence.arrival = now
-            if not self._waiting and stats.running < self._max_num_seqs:
-                self._start(sequence, now)
-            else:
-                self._waiting[sequence] = None
-                stats.waiting = len(self._waiting)
+            self._waiting[sequence] = None
+        self._admit(now)
 
     def abort(self, sequence: Sequence, now: float) -> None:
         """End `sequence` without a word to its sink; its slot or its place in the queue is free at once."""
@@ -68,12 +65,13 @@ class Engine:
 
     def abort_all(self, now: float) -> None:
         """End everything that runs or waits, and tell the sinks (finish reason `abort`)."""
-        everything = [*self._running, *self._waiting]
-        for sequence in everything:
+        self._admitting = True
+        for sequence in [*self._running, *self._waiting]:
             if sequence.finish_reason is None:
                 self._end(sequence, "abort", now)
                 self._tell(sequence, now)
-        # A sink may have submitted meanwhile, behind sequences that were still waiting then.
+        self._admitting = False
+        # What sinks submitted meanwhile.
         self._admit(now)
 
     def advance(self, now: float) -> float | None:
@@ -94,7 +92,7 @@ class Engine:
         stats = self.stats
         sequence.scheduled_at = now
         sequence.running = True
-        self._running.add(sequence)
+        self._running[sequence] = None
         stats.running += 1
         try:
             sequence.reply = self._write(sequence.ask)
@@ -106,10 +104,17 @@ class Engine:
         self.pacing.begin(sequence, now, stats.running)
 
     def _admit(self, now: float) -> None:
-        while self._waiting and self.stats.running < self._max_num_seqs:
-            sequence, _ = self._waiting.popitem(last=False)
-            self.stats.waiting = len(self._waiting)
+        if self._admitting:
+            return  # called by a sink; the loop below goes on when it returns
+        stats = self.stats
+        waiting = self._waiting
+        self._admitting = True
+        while waiting and stats.running < self._max_num_seqs:
+            sequence, _ = waiting.popitem(last=False)
+            stats.waiting = len(waiting)
             self._start(sequence, now)
+        stats.waiting = len(waiting)
+        self._admitting = False
 
     def _reveal(self, sequence: Sequence, tokens: int, now: float) -> None:
         stats = self.stats
@@ -148,7 +153,7 @@ class Engine:
         sequence.finish_reason = reason
         if sequence.running:
             sequence.running = False
-            self._running.discard(sequence)
+            del self._running[sequence]
             stats.running -= 1
             if sequence.reply is not None and reason not in COMPLETE:
                 self.pacing.drop(sequence)

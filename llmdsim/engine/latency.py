@@ -60,9 +60,10 @@ class Latency:
         self._per_token = calculator == "per-token" or (not calculator and not constant_given)
         slots = settings.max_num_seqs
         self._load_step = (settings.time_factor_under_load - 1.0) / (slots - 1) if slots > 1 else 0.0
-        plain = self._load_step == 0.0 and settings.inter_token_latency_std_dev == 0.0
+        gap = settings.inter_token_latency
+        varies = self._load_step != 0.0 or settings.inter_token_latency_std_dev != 0.0
         #: The gap between tokens when nothing makes it vary, else None.
-        self.constant_gap = settings.inter_token_latency if plain else None
+        self.constant_gap = None if gap and varies else gap
 
     def load(self, running: int) -> float:
         """1 with one sequence running, the configured factor with all slots taken, linear between."""

@@ -17,6 +17,9 @@ class Sink(Protocol):
         May re-enter `Engine.submit` and `Engine.abort`. An exception ends this sequence alone.
         """
 
+    def fail(self, sequence: Sequence) -> None:
+        """Code of ours failed for this sequence: whoever waits for it should be told, if that is possible."""
+
 
 class Family:
     """The choices (`n`) made of one prompt: vLLM counts some things once for all of them.

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
@@ -49,7 +49,7 @@ class _CtypesTimerfd:
 
     def arm(self, deadline: float) -> None:
         value = self._spec.value
-        seconds = int(deadline)
+        seconds = max(0, int(deadline))
         value.sec = seconds
         # A value of zero would disarm the timer.
         value.nsec = max(1, int((deadline - seconds) * 1e9))
@@ -85,6 +85,7 @@ class DeadlineClock:
         self._reactor = reactor
         self._heap: list[tuple[float, int, DelayedCall]] = []
         self._serial = count()
+        self._cancelled = 0
         self._timer: _CtypesTimerfd | _StandardTimerfd | None = None
         self._fallback: IDelayedCall | None = None
         self._armed = float("inf")
@@ -138,7 +139,8 @@ class DeadlineClock:
 
     def getDelayedCalls(self) -> Sequence[IDelayedCall]:
         """Everything that is still to be called."""
-        return [call for _, _, call in self._heap if call.active()]
+        # A call brought forward is in the heap twice.
+        return list(dict.fromkeys(call for _, _, call in self._heap if call.active()))
 
     def _push(self, call: DelayedCall) -> None:
         heappush(self._heap, (call.getTime(), next(self._serial), call))
@@ -146,7 +148,12 @@ class DeadlineClock:
             self._arm()
 
     def _forget(self, call: DelayedCall) -> None:
-        pass  # A cancelled call stays in the heap until its time, and is not active then.
+        # A cancelled call stays in the heap until its time, or until too many like it lie about.
+        self._cancelled += 1
+        if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
+            self._heap[:] = [entry for entry in self._heap if entry[2].active() and entry[2] is not call]
+            heapify(self._heap)
+            self._cancelled = 0
 
     def _moved(self, call: DelayedCall) -> None:
         self._push(call)
@@ -174,8 +181,10 @@ class DeadlineClock:
         """The earliest call, or None where it was cancelled or delayed since it was pushed."""
         when, _, call = heappop(self._heap)
         if not call.active():
+            self._cancelled = max(0, self._cancelled - 1)
             return None
         if call.getTime() > when:
+            call.activate_delay()  # or it would not tell us when it is brought forward again
             heappush(self._heap, (call.getTime(), next(self._serial), call))
             return None
         return call
@@ -194,10 +203,15 @@ class DeadlineClock:
         for call in due:
             if not call.active():
                 continue
+            call.activate_delay()
+            if call.getTime() > now or not self._started:
+                self._push(call)  # put off, or everything stopped, by a call of this pass
+                continue
             try:
                 call.called = 1
                 call.func(*call.args, **call.kw)
-            except Exception:
+            except BaseException:
+                # SystemExit too, as in Twisted's own reactors: the reader would be dropped for good.
                 log.failure("a scheduled call failed")
         self._running = False
         self._arm()

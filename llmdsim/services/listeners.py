@@ -92,9 +92,7 @@ class Listeners(Service):
             endpoint = serverFromString(self._reactor, description)  # type: ignore[no-untyped-call]
             opened = endpoint.listen(self._site)
         except Exception as problem:
-            raise StartFailure(
-                f"--listen {description}: no endpoint of Twisted's: {_short(problem)}"
-            ) from None
+            raise StartFailure(f"--listen {description}: not an endpoint: {_short(problem)}") from None
         self.ports.append(_result(opened, f"--listen {description}"))
 
     def _open_port(self, host: str, port: int) -> None:

@@ -20,7 +20,7 @@ def finish_members(finish_reason: str, stop_reason: str | int | None) -> bytes:
 class Frames(Protocol):
     """The frames of one stream; a choice's text goes between `before(index)` and what follows it."""
 
-    #: Whether what precedes a choice's first token goes in frames of its own, before all tokens of the stream.
+    #: Whether what precedes a choice's first token goes in frames of its own, before any choice's token.
     heads_apart: bool
     #: Further members of the usage that frames carry, with their leading comma.
     usage_details: bytes

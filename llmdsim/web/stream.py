@@ -65,7 +65,7 @@ class ReplyStream:
         return b"".join(roles + echoes)
 
     def usage_member(self, choice: ChoiceWants, completion_tokens: int) -> bytes:
-        """The usage so far of one choice, as a member with its leading comma, where every frame carries it."""
+        """The usage so far of a choice, as a member with its leading comma, where every frame has it."""
         if not self.wants.continuous_usage:
             return b""
         return b',"usage":%b' % usage(len(choice.prompt), completion_tokens, self.frames.usage_details)
@@ -167,6 +167,9 @@ class StreamedChoice:
             stream.put(data)
         else:
             stream.put_last(data, sequence)
+
+    def fail(self, sequence: EngineSequence) -> None:
+        self._stream.fail(sequence)
 
     def _render(self, sequence: EngineSequence, start: int, stop: int) -> bytes:
         reply = sequence.reply

@@ -46,9 +46,7 @@ class WholeReply:
         if reason is None:
             return
         if reason not in COMPLETE:
-            self._abort_all()
-            status, message = gave_up(sequence)
-            self._request.respond(status, error_body(status, message), extra=self._headers)
+            self.fail(sequence)
             return
         self._completion_tokens += sequence.revealed
         self._cached_tokens += sequence.cached_tokens
@@ -56,6 +54,11 @@ class WholeReply:
         if not self._left:
             sequences, self.sequences = self.sequences, ()
             self._request.respond(200, self._body(sequences, self._usage()), extra=self._headers)
+
+    def fail(self, sequence: EngineSequence) -> None:
+        self._abort_all()
+        status, message = gave_up(sequence)
+        self._request.respond(status, error_body(status, message), extra=self._headers)
 
     def _usage(self) -> bytes:
         wants = self._wants

@@ -91,7 +91,7 @@ class HTTP1(Protocol):
         elif self._current is None and not (
             self._limits.serve_half_closed and (self._found or self._held) and self.write_paused
         ):
-            self._close()
+            self.close()
         elif not self._limits.serve_half_closed:
             # One pass of the clock from now, so that what is due already is written first.
             self._site.clock.callLater(0, self._client_gone)
@@ -105,7 +105,7 @@ class HTTP1(Protocol):
             try:
                 current.connection_lost()
             finally:
-                self._close()
+                self.close()
 
     # --- IPushProducer, towards the transport's buffer
 
@@ -165,7 +165,7 @@ class HTTP1(Protocol):
                     self._read_on()
                     self._feed(data)
                 elif self._peer_finished:
-                    self._close()
+                    self.close()
                 else:
                     break
         finally:
@@ -194,7 +194,7 @@ class HTTP1(Protocol):
         self._current = None
         self._heard = self._began = self._site.now
         if not request.keep_alive or self._site.closing:
-            self._close()
+            self.close()
         elif not self._pumping:
             self._pump()
 
@@ -220,7 +220,8 @@ class HTTP1(Protocol):
         if self in self._site.connections:
             self.transport.abortConnection()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the connection when what is written has been sent."""
         if not self._closing:
             self._closing = True
             self.transport.unregisterProducer()
@@ -234,7 +235,7 @@ class HTTP1(Protocol):
             return
         if not self._reader.in_message:
             if now - self._heard > patience:
-                self._close()
+                self.close()
         elif now - (self._began if self._reader.in_head else self._heard) > patience:
             self._reader.refuse(408, f"The request did not arrive within {patience:g} seconds")
             self._pump()
@@ -242,4 +243,4 @@ class HTTP1(Protocol):
     def close_if_idle(self) -> None:
         """End the connection unless it is in the middle of a request."""
         if self._current is None and not self._found and not self._held and not self._reader.in_message:
-            self._close()
+            self.close()

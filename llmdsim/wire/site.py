@@ -53,7 +53,7 @@ class Site(Factory):
         if self._sweep.running:
             self._sweep.stop()
         for connection in list(self.connections):
-            connection.transport.abortConnection()
+            connection.close()
 
     def close_idle(self) -> None:
         """End connections that are between requests, and the others after their response."""

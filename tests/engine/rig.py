@@ -59,6 +59,10 @@ class Log:
     rig: Rig
     then: Callable[[Sequence], None] | None = None
     calls: list[tuple[float, int, str | None]] = field(default_factory=list)
+    failed: list[Sequence] = field(default_factory=list)
+
+    def fail(self, sequence: Sequence) -> None:
+        self.failed.append(sequence)
 
     def reveal(self, sequence: Sequence) -> None:
         self.calls.append((self.rig.now, sequence.revealed, sequence.finish_reason))

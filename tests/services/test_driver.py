@@ -368,6 +368,23 @@ def test_a_sinks_fault_in_abort_all_is_logged(logged: list[LogEvent]) -> None:
     assert rig.engine.faults == []
 
 
+def test_the_sink_of_what_failed_is_told_and_no_other() -> None:
+    rig = DriverRig()
+    bad, good = rig.make(then=fail), rig.make()
+    rig.start(bad, good)
+    assert (log(bad).failed, log(good).failed) == ([bad], [])
+
+
+def test_a_sink_that_fails_again_when_told_stops_nobody(logged: list[LogEvent]) -> None:
+    rig = DriverRig(time_to_first_token=TICK)
+    bad, good = rig.make(then=fail), rig.make()
+    log(bad).failed = None  # type: ignore[assignment]
+    rig.start(bad, good)
+    rig.pass_time(1)
+    assert log(good).reasons == ["stop"]
+    assert len(logged) == 2
+
+
 def test_what_is_logged_reads_well(logged: list[LogEvent]) -> None:
     from twisted.logger import formatEvent
 

@@ -309,7 +309,7 @@ def test_stop_ends_every_connection() -> None:
     clients = [server.connect(), server.connect().send(get())]
     server.site.stop()
     server.settle()
-    assert [client.fate for client in clients] == ["reset", "reset"]
+    assert [client.fate for client in clients] == ["closed", "closed"]
     assert server.lost == server.requests
     assert server.site.connections == set()
     assert server.clock.getDelayedCalls() == []
