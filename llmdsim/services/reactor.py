@@ -1,7 +1,8 @@
-"""An epoll reactor without the logging context that Twisted makes around every event.
+"""An epoll reactor that ends its turns, without the logging context that Twisted makes around every event.
 
 The context (a dictionary for the log's `system` field, which nothing here reads) costs a third of what it
-takes to receive a request and send an answer. Everything else is Twisted's own reactor.
+takes to receive a request and send an answer. At the end of a turn what waits for it is sent
+(`llmdsim.wire.transport.Turn`). Everything else is Twisted's own reactor.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 from twisted.internet.epollreactor import EPollReactor
 from twisted.logger import Logger
+
+from llmdsim.wire.transport import turn
 
 log = Logger()
 
@@ -48,6 +51,7 @@ class LeanEPollReactor(EPollReactor):
                 why = error
             if why:
                 self._disconnectSelectable(selectable, why, True)
+        turn.end()
 
     doIteration = doPoll
 
@@ -58,3 +62,4 @@ def install() -> None:
         from twisted.internet.main import installReactor  # noqa: PLC0415 - it may not be wanted
 
         installReactor(LeanEPollReactor())  # type: ignore[no-untyped-call]
+        turn.ends = True

@@ -29,8 +29,9 @@ class HTTP1(Protocol):
     """One connection. Requests are handed on one at a time, whole, in the order they came."""
 
     transport: Any
-    #: Sends bytes as they are.
+    #: Sends bytes as they are, now or when the reactor's turn ends.
     write: Callable[[bytes], None]
+    write_soon: Callable[[bytes], None]
 
     def __init__(self, site: Site) -> None:
         self.write_paused = False
@@ -59,6 +60,8 @@ class HTTP1(Protocol):
             set_no_delay(True)
         self.transport.registerProducer(self, True)
         self.write = self.transport.write
+        # Other transports, such as those of TLS, have no turns to wait for.
+        self.write_soon = getattr(self.transport, "write_soon", self.write)
 
     def dataReceived(self, data: bytes) -> None:
         self._heard = self._site.now

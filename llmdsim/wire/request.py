@@ -40,6 +40,10 @@ class Channel(Protocol):
     def write(self) -> Callable[[bytes], None]:
         """Sends bytes as they are."""
 
+    @property
+    def write_soon(self) -> Callable[[bytes], None]:
+        """The same for whole responses, which need not go out before the reactor's turn ends."""
+
     def request_done(self, request: Request) -> None:
         """The response of `request` is complete."""
 
@@ -103,7 +107,7 @@ class Request:
         self.code = status
         self.started = True
         self.sent_bytes = len(body)
-        self.channel.write(head if self.method == b"HEAD" else head + body)
+        self.channel.write_soon(head if self.method == b"HEAD" else head + body)
         self._end()
 
     def respond_empty(self, status: int, extra: bytes = b"") -> None:
@@ -113,7 +117,7 @@ class Request:
         length = b"" if status in BODILESS else b"content-length: 0\r\n"
         self.code = status
         self.started = True
-        self.channel.write(
+        self.channel.write_soon(
             b"%b%b%b%b%b\r\n"
             % (
                 status_line(status),
@@ -149,7 +153,7 @@ class Request:
         )
         data = head + self._frame(first) if first else head
         if end:
-            self.channel.write(data + self._last_chunk())
+            self.channel.write_soon(data + self._last_chunk())
             self._end()
         else:
             self.channel.write(data)

@@ -31,6 +31,8 @@ class Recorder:
         assert not self.done, "a write behind the end"
         self.writes.append(data)
 
+    write_soon = write
+
     def request_done(self, request: Request) -> None:
         self.done.append(request)
 

@@ -41,6 +41,9 @@ class Socket:
     def shutdown(self, how: int) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 class Producer:
     """Counts what a transport tells its producer."""
