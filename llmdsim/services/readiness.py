@@ -44,8 +44,12 @@ class Readiness(Service):
         # Nothing made so far will go away, so the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        addresses: list[Any] = [port.getHost() for port in self._ports()]
+        tcp_ports = [address.port for address in addresses if not isinstance(address, UNIXAddress)]
+        if tcp_ports:
+            self._context.serve_on(tcp_ports[0])
         self._context.ready = True
-        self._announce([port.getHost() for port in self._ports()])
+        self._announce(addresses)
 
     def _announce(self, addresses: Sequence[Any]) -> None:
         model = json.dumps(self._context.model)

@@ -78,12 +78,16 @@ class Context:
         digest = zlib.crc32(json(shown(config)))
         self.model_json = json(self.model)
         self.fingerprint_json = json(f"vllm-{VLLM_VERSION}-{digest:08x}")
+        self.serve_on(self.port)
+
+    def serve_on(self, port: int) -> None:
+        """Tell clients this port."""
+        self.port = port
+        config = self.config
         headers = b""
         if config.pod_name:
-            headers += b"x-inference-pod: %b\r\nx-inference-port: %d\r\n" % (
-                header_value(config.pod_name),
-                self.port,
-            )
+            pod = header_value(config.pod_name)
+            headers += b"x-inference-pod: %b\r\nx-inference-port: %d\r\n" % (pod, port)
         if config.pod_namespace:
             headers += b"x-inference-namespace: %b\r\n" % header_value(config.pod_namespace)
         self.reply_headers = headers

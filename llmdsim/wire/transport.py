@@ -14,9 +14,9 @@ BACKLOG = 4096
 class Turn:
     """Transports that have something to send when the reactor's turn ends.
 
-    Sending wakes a client that sleeps, which costs us a third of what a whole request does. Responses sent one
-    right after the other find their client awake, so whole ones wait for the end of the turn, or for `MOST` of
-    them. Nothing waits unless a reactor that ends turns has said so by setting `ends`.
+    Sending wakes a client that sleeps, which costs us a third of what a whole request does. Responses sent
+    right after one another find their client awake, so whole ones wait for the end of the turn, or for `MOST`
+    of them. Nothing waits unless a reactor that ends turns has said so by setting `ends`.
     """
 
     MOST = 16
