@@ -30,16 +30,16 @@ class Options(usage.Options):
         except ConfigError as error:
             raise SystemExit(f"llmdsim: {error}") from None
         self.inherited = inherited_sockets(os.environ)
-        # The reactor must be chosen before anything imports it; `--help` need not load it.
-        from llmdsim.services.reactor import install  # noqa: PLC0415
-
-        install()
 
 
 def makeService(options: Options, reactor: Any = None) -> MultiService:
     """The whole daemon."""
     if reactor is None:
-        from twisted.internet import reactor  # noqa: PLC0415 - twistd chooses it first
+        from llmdsim.services.reactor import install  # noqa: PLC0415 - `--help` need not load it
+
+        # Unless `twistd --reactor` chose one; nothing has imported the reactor yet.
+        install()
+        from twisted.internet import reactor  # noqa: PLC0415
     from llmdsim.services.clock import DeadlineClock  # noqa: PLC0415 - `--help` need not load the rest
     from llmdsim.services.clock_service import ClockService  # noqa: PLC0415
     from llmdsim.services.drain import Drain  # noqa: PLC0415

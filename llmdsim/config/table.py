@@ -343,10 +343,7 @@ class Config:
     dataset_in_memory: bool = option(False, "Load the whole dataset at start", group="Dataset and tokenizer")
     dataset_table_name: str = option("llmd", "Table of the dataset", group="Dataset and tokenizer")
     force_dummy_tokenizer: bool = option(
-        False,
-        "Use the built-in tokenizer whatever the model",
-        group="Dataset and tokenizer",
-        effective=True,
+        False, "Use the built-in tokenizer whatever the model", group="Dataset and tokenizer"
     )
     tokenizers_cache_dir: str = option(
         "", "Directory of downloaded tokenizers", group="Dataset and tokenizer"

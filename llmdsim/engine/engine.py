@@ -66,11 +66,13 @@ class Engine:
     def abort_all(self, now: float) -> None:
         """End everything that runs or waits, and tell the sinks (finish reason `abort`)."""
         self._admitting = True
-        for sequence in [*self._running, *self._waiting]:
-            if sequence.finish_reason is None:
-                self._end(sequence, "abort", now)
-                self._tell(sequence, now)
-        self._admitting = False
+        try:
+            for sequence in [*self._running, *self._waiting]:
+                if sequence.finish_reason is None:
+                    self._end(sequence, "abort", now)
+                    self._tell(sequence, now)
+        finally:
+            self._admitting = False
         # What sinks submitted meanwhile.
         self._admit(now)
 
@@ -96,12 +98,11 @@ class Engine:
         stats.running += 1
         try:
             sequence.reply = self._write(sequence.ask)
+            self.pacing.begin(sequence, now, stats.running)
         except Exception as fault:
             self.faults.append((sequence, fault))
             self._end(sequence, "error", now)
             self._tell(sequence, now)
-            return
-        self.pacing.begin(sequence, now, stats.running)
 
     def _admit(self, now: float) -> None:
         if self._admitting:
@@ -109,12 +110,14 @@ class Engine:
         stats = self.stats
         waiting = self._waiting
         self._admitting = True
-        while waiting and stats.running < self._max_num_seqs:
-            sequence, _ = waiting.popitem(last=False)
+        try:
+            while waiting and stats.running < self._max_num_seqs:
+                sequence, _ = waiting.popitem(last=False)
+                stats.waiting = len(waiting)
+                self._start(sequence, now)
+        finally:
             stats.waiting = len(waiting)
-            self._start(sequence, now)
-        stats.waiting = len(waiting)
-        self._admitting = False
+            self._admitting = False
 
     def _reveal(self, sequence: Sequence, tokens: int, now: float) -> None:
         stats = self.stats

@@ -46,10 +46,6 @@ class PerRequestPacing:
         self._serial = count()
         self._stale = 0
 
-    def use(self, latency: Latency) -> None:
-        """From the next token on, take times from `latency`."""
-        self._latency = latency
-
     def begin(self, sequence: Sequence, now: float, running: int) -> None:
         prefill = self._latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
         heappush(self._heap, (now + prefill, next(self._serial), sequence))
@@ -80,28 +76,34 @@ class PerRequestPacing:
         latency = self._latency
         gap = latency.constant_gap
         serial = self._serial
-        for was_due, _, sequence in due:
-            if sequence.finish_reason is not None:
-                self._stale = max(0, self._stale - 1)
-                continue
-            assert sequence.reply is not None
-            deadline = was_due
-            left = sequence.reply.total - sequence.revealed
-            most = min(left, BURST)
-            tokens = 1
-            if gap is None:
-                deadline += latency.gap(running())
-                while deadline <= now and tokens < most:
-                    tokens += 1
+        due.reverse()
+        try:
+            while due:
+                deadline, _, sequence = due.pop()
+                if sequence.finish_reason is not None:
+                    self._stale = max(0, self._stale - 1)
+                    continue
+                assert sequence.reply is not None
+                left = sequence.reply.total - sequence.revealed
+                most = min(left, BURST)
+                tokens = 1
+                if gap is None:
                     deadline += latency.gap(running())
-            elif gap == 0.0:
-                tokens = most
-            else:
-                deadline += gap
-                while deadline <= now and tokens < most:
-                    tokens += 1
+                    while deadline <= now and tokens < most:
+                        tokens += 1
+                        deadline += latency.gap(running())
+                elif gap == 0.0:
+                    tokens = most
+                else:
                     deadline += gap
-            if tokens < left:
-                # Before the sink runs, which may abort this very sequence.
-                heappush(self._heap, (deadline, next(serial), sequence))
-            reveal(sequence, min(tokens, left), now)
+                    while deadline <= now and tokens < most:
+                        tokens += 1
+                        deadline += gap
+                if tokens < left:
+                    # Before the sink runs, which may abort this very sequence.
+                    heappush(self._heap, (deadline, next(serial), sequence))
+                reveal(sequence, min(tokens, left), now)
+        finally:
+            # Should one fail, the others are not forgotten.
+            for entry in due:
+                heappush(self._heap, entry)

@@ -99,7 +99,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Distribution(
         "vllm:request_params_max_tokens",
-        "Parameter max_tokens of a finished request, where it was given.",
+        "Effective max_tokens of a finished request: asked for, or the default.",
         lambda stats: stats.params_max_tokens,
     ),
     Distribution(

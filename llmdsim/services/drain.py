@@ -8,6 +8,7 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from llmdsim.services.rank import Rank
 
@@ -71,7 +72,11 @@ class Drain(Service):
         )
         rank.context.draining = True
         self._deadline = self._clock.seconds() + self._timeout
-        self._look.start(LOOK_EVERY)
+        self._look.start(LOOK_EVERY).addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        log.failure("draining failed; stopping now", failure)
+        self._stop()
 
     def _look_round(self) -> None:
         now = self._clock.seconds()

@@ -43,18 +43,12 @@ class EngineDriver:
     def abort(self, sequence: Sequence) -> None:
         """End a sequence whose client left."""
         self.engine.abort(sequence, self._seconds())
-        if self.engine.faults:
-            self._settle_faults()
-        if not self._in_pass:
-            self._arm(self.engine.pacing.next_deadline())
+        self._follow_up()
 
     def abort_all(self) -> None:
         """End everything, telling the sinks."""
         self.engine.abort_all(self._seconds())
-        if self.engine.faults:
-            self._settle_faults()
-        if not self._in_pass:
-            self._arm(self.engine.pacing.next_deadline())
+        self._follow_up()
 
     def run(self) -> None:
         """Reveal what is due now and arm the clock for what comes next."""
@@ -63,12 +57,16 @@ class EngineDriver:
         self._in_pass = True
         self._last_pass = now = self._seconds()
         try:
-            deadline = self.engine.advance(now)
+            self.engine.advance(now)
         finally:
             self._in_pass = False
+            self._follow_up()
+
+    def _follow_up(self) -> None:
         if self.engine.faults:
             self._settle_faults()
-        self._arm(deadline)
+        if not self._in_pass:
+            self._arm(self.engine.pacing.next_deadline())
 
     def _arm(self, deadline: float | None) -> None:
         call = self._call

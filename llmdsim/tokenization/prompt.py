@@ -5,6 +5,12 @@ from collections.abc import Sequence
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.tokenization.unicode import well_formed
 
+SLICE = 65536
+"""Characters counted at a time where a text may be too long to be worth counting whole."""
+
+CUT = 8
+"""The most tokens a cut between two slices may add."""
+
 
 class Prompt:
     """A prompt made from `text` or from `ids` (just one of them).
@@ -12,18 +18,26 @@ class Prompt:
     `len(prompt)` is its tokens. `text` is None when the client sent ids; otherwise it holds no lone surrogate
     (each became U+FFFD). `ids` and `texts` (the tokens' own texts) are parallel lists made at first use: most
     requests need only the length. Callers must not change them.
+
+    With `most`, a text that surely has more tokens than that is not counted to its end: its length is then
+    some number above `most`.
     """
 
-    __slots__ = ("_ids", "_length", "_texts", "_tokenizer", "text")
+    __slots__ = ("_ids", "_length", "_most", "_texts", "_tokenizer", "text")
 
     text: str | None
 
     def __init__(
-        self, tokenizer: Tokenizer, text: str | None = None, ids: Sequence[int] | None = None
+        self,
+        tokenizer: Tokenizer,
+        text: str | None = None,
+        ids: Sequence[int] | None = None,
+        most: int | None = None,
     ) -> None:
         if (text is None) == (ids is None):
             raise TypeError("a prompt is made from either text or ids")
         self._tokenizer = tokenizer
+        self._most = most
         self._texts: list[str] | None = None
         if ids is None:
             assert text is not None
@@ -38,8 +52,17 @@ class Prompt:
     def __len__(self) -> int:
         if self._length < 0:
             assert self.text is not None
-            self._length = self._tokenizer.count(self.text)
+            self._length = self._count(self.text)
         return self._length
+
+    def _count(self, text: str) -> int:
+        if self._most is not None and len(text) > SLICE:
+            least = 0
+            for start in range(0, len(text), SLICE):
+                least += self._tokenizer.count(text[start : start + SLICE]) - CUT
+                if least > self._most:
+                    return least
+        return self._tokenizer.count(text)
 
     @property
     def ids(self) -> list[int]:

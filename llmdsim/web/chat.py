@@ -37,8 +37,10 @@ class Chat:
         chat = decode_chat(request.body, content_type(request))
         context.check_model(chat.model)
         refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
-        prompt = truncated(context, chat, Prompt(context.tokenizer, render_chat(chat.messages)))
-        sampled = sampling(chat, len(prompt), context.limits)
+        limits = context.limits
+        whole = Prompt(context.tokenizer, render_chat(chat.messages), most=limits.max_model_len)
+        prompt = truncated(context, chat, whole)
+        sampled = sampling(chat, len(prompt), limits)
         role, echoed = self._role_and_echo(chat)
         logprobs = None
         if sampled.logprobs is not None:
@@ -52,6 +54,7 @@ class Chat:
             usage=context.always_usage or chat.include_usage,
             continuous_usage=context.always_usage or chat.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
+            prompt_logprobs=sampled.prompt_logprobs,
         )
         asks = asks_of(context, prompt, last_text(chat.messages) if context.echoes else None, sampled)
         base_id, created = reply_id(request, chat.request_id), int(time.time())
@@ -60,7 +63,7 @@ class Chat:
         if chat.stream:
             frames = ChatFrames(base_id, created, model, role, fingerprint, wants.usage)
         else:
-            body = chat_body(base_id, created, model, role, fingerprint, wants, sampled.prompt_logprobs)
+            body = chat_body(base_id, created, model, role, fingerprint, wants)
         generate(context, request, (asks,), wants, frames, body)
 
     def _role_and_echo(self, chat: ChatRequest) -> tuple[str, bytes]:

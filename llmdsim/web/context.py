@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -25,8 +26,10 @@ json = msgspec.json.encode
 VLLM_VERSION = "0.33.0"
 
 
-#: Ids must not repeat, whatever seed replies are made from.
-getrandbits = Random().getrandbits
+# Ids must not repeat, whatever seed replies are made from and however often the process forks.
+_random = Random()
+os.register_at_fork(after_in_child=_random.seed)
+getrandbits = _random.getrandbits
 
 
 class Driver(Protocol):

@@ -41,24 +41,6 @@ def truncation(request: ChatRequest | TextRequest, limits: Limits) -> int | None
     return limits.max_model_len if no_output else limits.max_model_len - 1
 
 
-def refuse_by_characters(
-    request: ChatRequest | TextRequest, text_length: int, limits: Limits, longest_token: int
-) -> None:
-    """Refuse a prompt that cannot fit however it is split, before anyone splits it.
-
-    `text_length` and `longest_token`, the tokenizer's longest piece, are in characters. A tokenizer whose
-    pieces have no longest (the built-in one) cannot use this. A prompt that will be truncated is let through.
-    """
-    check_budget(request, limits)
-    most = limits.max_model_len * longest_token
-    if text_length > most and request.truncate_prompt_tokens is None:
-        message = (
-            f"This model's maximum context length is {limits.max_model_len} tokens. However, your prompt has "
-            f"{text_length} characters, more than the {most} that many tokens can hold. Send a shorter one."
-        )
-        raise ApiError.parameter(message, "input_text", text_length)
-
-
 def check_context(request: ChatRequest | TextRequest, prompt_tokens: int, limits: Limits) -> None:
     """Refuse a prompt longer than the context, and with `strict_context` one that leaves too little room."""
     context = limits.max_model_len

@@ -120,3 +120,10 @@ def unknown_model(name: str, served: Sequence[str]) -> ApiError:
         f"The model `{shown(name)}` does not exist. This server knows: {', '.join(served)}.",
         param="model",
     )
+
+
+def gave_up(finish_reason: str | None) -> tuple[int, str]:
+    """Status and message for a reply that the engine ended before it was complete."""
+    if finish_reason == "abort":
+        return 503, "The server is shutting down."
+    return 500, "Internal server error"

@@ -72,14 +72,14 @@ def generate(
 
     Raises ApiError 429 when the engine has no room for all of them; none is started then.
     """
-    headers = context.reply_headers
+    request.common_headers += context.reply_headers
     answer: ReplyStream | WholeReply
     if frames is not None:
-        answer = ReplyStream(request, context.driver, frames, wants, headers)
+        answer = ReplyStream(request, context.driver, frames, wants)
         sinks: Sequence[StreamedChoice | WholeReply] = answer.sinks()
     else:
         assert body is not None
-        answer = WholeReply(request, context.driver, body, wants, headers)
+        answer = WholeReply(request, context.driver, body, wants)
         sinks = [answer] * len(wants.choices)
     sequences: list[EngineSequence] = []
     for choices in asks:
@@ -95,13 +95,8 @@ def generate(
         raise ApiError(
             429,
             "The waiting requests queue is full; try again later.",
-            headers=((b"retry-after", RETRY_AFTER), *_pairs(headers)),
+            headers=((b"retry-after", RETRY_AFTER),),
         ) from None
     context.driver.run()
     if isinstance(answer, ReplyStream):
         answer.open()
-
-
-def _pairs(header_lines: bytes) -> list[tuple[bytes, bytes]]:
-    lines = header_lines.split(b"\r\n")[:-1]
-    return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]

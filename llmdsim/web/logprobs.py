@@ -19,6 +19,9 @@ MOST_ALTERNATIVES = 1024
 class LogprobShape(Protocol):
     """One choice's log probabilities, rendered piece by piece in order."""
 
+    #: Entries for each token.
+    listed: int
+
     def render(self, ids: Sequence[int], texts: Sequence[str], position: int) -> bytes:
         """JSON for the tokens given, the first of which is at `position` among the generated ones."""
 
@@ -29,6 +32,7 @@ class ChatLogprobs:
     def __init__(self, alternatives: int, as_ids: bool) -> None:
         self._count = alternatives
         self._others = max(min(alternatives, MOST_ALTERNATIVES) - 1, 0)
+        self.listed = self._others + 1
         self._as_ids = as_ids
 
     def render(self, ids: Sequence[int], texts: Sequence[str], position: int) -> bytes:
@@ -54,6 +58,7 @@ class TextLogprobs:
     def __init__(self, alternatives: int, as_ids: bool) -> None:
         # The sampled token is the likeliest here, and so one of the alternatives asked for.
         self._others = max(min(alternatives, MOST_ALTERNATIVES) - 1, 0)
+        self.listed = self._others + 1
         self._as_ids = as_ids
         self._offset = 0
         self._prompt: tuple[Sequence[int], Sequence[str]] = ((), ())

@@ -9,7 +9,7 @@ import msgspec
 from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.web.context import Driver
-from llmdsim.web.errors import error_body
+from llmdsim.web.errors import error_body, gave_up
 from llmdsim.web.frames import NULL, Frames, finish_members
 from llmdsim.web.usage import usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
@@ -22,15 +22,12 @@ json = msgspec.json.encode
 class ReplyStream:
     """One streamed reply of one or more choices."""
 
-    def __init__(
-        self, request: Request, driver: Driver, frames: Frames, wants: ReplyWants, headers: bytes
-    ) -> None:
+    def __init__(self, request: Request, driver: Driver, frames: Frames, wants: ReplyWants) -> None:
         self.request = request
         self.frames = frames
         self.wants = wants
         self.sequences: Sequence[EngineSequence] = ()
         self._driver = driver
-        self._headers = headers
         self._left = len(wants.choices)
         self._completion_tokens = 0
         self._cached_tokens = 0
@@ -49,7 +46,7 @@ class ReplyStream:
 
     def open(self) -> None:
         """Send the response's head, if the first tokens have not taken it along."""
-        self.request.start(200, sse.CONTENT_TYPE, self._headers)
+        self.request.start(200, sse.CONTENT_TYPE)
 
     def heads(self) -> bytes:
         """The frames before the first token of any choice: roles of all choices, then what they echo."""
@@ -75,7 +72,7 @@ class ReplyStream:
         if self.request.started:
             self.request.send(data)
         else:
-            self.request.start(200, sse.CONTENT_TYPE, self._headers, data)
+            self.request.start(200, sse.CONTENT_TYPE, first=data)
 
     def put_last(self, data: bytes, sequence: EngineSequence) -> None:
         """Send the last frames of a choice, and after those of the last choice the stream's end."""
@@ -95,7 +92,7 @@ class ReplyStream:
         """Send an error frame and end: what the engine gave up cannot be completed."""
         self._abort_all()
         if not self.request.finished:
-            status, message = gave_up(sequence)
+            status, message = gave_up(sequence.finish_reason)
             self._end(sse.event(error_body(status, message)) + sse.DONE)
 
     def wait_for_reader(self, choice: StreamedChoice, sequence: EngineSequence) -> None:
@@ -108,7 +105,7 @@ class ReplyStream:
         if self.request.started:
             self.request.finish(data)
         else:
-            self.request.start(200, sse.CONTENT_TYPE, self._headers, data, end=True)
+            self.request.start(200, sse.CONTENT_TYPE, first=data, end=True)
 
     def _catch_up(self) -> None:
         behind, self._behind = self._behind, []
@@ -128,11 +125,10 @@ class ReplyStream:
 class StreamedChoice:
     """The sink of one choice."""
 
-    __slots__ = ("_before", "_choice", "_index", "_plain", "_plain_after", "_stream", "_written")
+    __slots__ = ("_before", "_choice", "_plain_after", "_stream", "_written")
 
     def __init__(self, stream: ReplyStream, index: int, choice: ChoiceWants, plain: bool) -> None:
         self._stream = stream
-        self._index = index
         self._choice = choice
         self._before = stream.frames.before(index)
         self._plain_after = stream.frames.plain() if plain else None
@@ -209,10 +205,3 @@ class StreamedChoice:
             out += [self._before, lead, piece, frames.after(last, logprobs, ids, prompt_ids, usage_member)]
             prompt_ids, lead = NULL, b""
         return b"".join(out)
-
-
-def gave_up(sequence: EngineSequence) -> tuple[int, str]:
-    """Status and message for a sequence that the engine ended before its reply was complete."""
-    if sequence.finish_reason == "abort":
-        return 503, "The server is shutting down."
-    return 500, "Internal server error"

@@ -36,15 +36,18 @@ class Text:
         context.refuse_while_draining()
         text = decode_text(request.body, content_type(request))
         context.check_model(text.model)
-        tokenizer = context.tokenizer
+        tokenizer, limits = context.tokenizer, context.limits
         asks: list[list[Ask]] = []
         choices: list[ChoiceWants] = []
         prompt_tokens = 0
         counted = None
-        for given in prompts(text, context.limits):
-            whole = Prompt(tokenizer, given) if isinstance(given, str) else Prompt(tokenizer, ids=given)
+        for given in prompts(text, limits):
+            if isinstance(given, str):
+                whole = Prompt(tokenizer, given, most=limits.max_model_len)
+            else:
+                whole = Prompt(tokenizer, ids=given)
             prompt = truncated(context, text, whole)
-            sampled = sampling(text, len(prompt), context.limits)
+            sampled = sampling(text, len(prompt), limits)
             counted = sampled.prompt_logprobs
             prompt_tokens += len(prompt)
             asks.append(asks_of(context, prompt, prompt.text, sampled))
@@ -56,6 +59,7 @@ class Text:
             usage=context.always_usage or text.include_usage,
             continuous_usage=context.always_usage or text.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
+            prompt_logprobs=counted,
         )
         base_id, created = reply_id(request, text.request_id), int(time.time())
         model, fingerprint = context.model_json, context.fingerprint_json
@@ -63,7 +67,7 @@ class Text:
         if text.stream:
             frames = TextFrames(base_id, created, model, fingerprint, wants.usage)
         else:
-            body = text_body(base_id, created, model, fingerprint, wants, counted)
+            body = text_body(base_id, created, model, fingerprint, wants)
         generate(context, request, asks, wants, frames, body)
 
     def _choice(self, text: TextRequest, prompt: Prompt, sampled: Sampling) -> ChoiceWants:

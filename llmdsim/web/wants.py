@@ -37,3 +37,5 @@ class ReplyWants(msgspec.Struct, kw_only=True):
     usage: bool = False
     continuous_usage: bool = False
     cached: bool = True
+    #: Alternatives listed for each token of the prompt; None for no `prompt_logprobs`.
+    prompt_logprobs: int | None = None

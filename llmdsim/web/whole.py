@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+from twisted.internet.threads import deferToThread
+from twisted.python.failure import Failure
 
 from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Reply
 from llmdsim.web.context import Driver
-from llmdsim.web.errors import error_body
+from llmdsim.web.errors import error_body, gave_up
 from llmdsim.web.frames import NULL, finish_members
 from llmdsim.web.logprobs import prompt_logprobs
-from llmdsim.web.stream import gave_up
 from llmdsim.web.usage import prompt_details, usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
+
+#: Log probabilities above which a body is made in a thread, lest it hold up everybody's tokens.
+MANY_LISTED = 2000
 
 #: Makes the body from all sequences of the reply, in the order of their indexes, and its usage object.
 Body = Callable[[Sequence[EngineSequence], bytes], bytes]
@@ -27,15 +31,12 @@ Body = Callable[[Sequence[EngineSequence], bytes], bytes]
 class WholeReply:
     """The sink of every choice of one reply; answers when the last has ended."""
 
-    def __init__(
-        self, request: Request, driver: Driver, body: Body, wants: ReplyWants, headers: bytes
-    ) -> None:
+    def __init__(self, request: Request, driver: Driver, body: Body, wants: ReplyWants) -> None:
         self.sequences: Sequence[EngineSequence] = ()
         self._request = request
         self._driver = driver
         self._body = body
         self._wants = wants
-        self._headers = headers
         self._left = len(wants.choices)
         self._completion_tokens = 0
         self._cached_tokens = 0
@@ -53,12 +54,31 @@ class WholeReply:
         self._left -= 1
         if not self._left:
             sequences, self.sequences = self.sequences, ()
-            self._request.respond(200, self._body(sequences, self._usage()), extra=self._headers)
+            if self._listed() > MANY_LISTED:
+                made = deferToThread(self._body, sequences, self._usage())
+                made.addCallbacks(self._respond, self._failed)
+            else:
+                self._respond(self._body(sequences, self._usage()))
+
+    def _listed(self) -> int:
+        """How many log probabilities the body lists."""
+        wants = self._wants
+        shape = wants.choices[0].logprobs
+        listed = 0 if shape is None else self._completion_tokens * shape.listed
+        if wants.prompt_logprobs is not None:
+            listed += wants.prompt_tokens * max(wants.prompt_logprobs, 1)
+        return listed
+
+    def _respond(self, body: bytes) -> None:
+        self._request.respond(200, body)
+
+    def _failed(self, failure: Failure) -> None:
+        self._request.fail(failure)
 
     def fail(self, sequence: EngineSequence) -> None:
         self._abort_all()
-        status, message = gave_up(sequence)
-        self._request.respond(status, error_body(status, message), extra=self._headers)
+        status, message = gave_up(sequence.finish_reason)
+        self._request.respond(status, error_body(status, message))
 
     def _usage(self) -> bytes:
         wants = self._wants
@@ -101,7 +121,6 @@ def chat_body(
     role: str,
     fingerprint: bytes,
     wants: ReplyWants,
-    prompt_logprob_count: int | None,
 ) -> Body:
     """The `chat.completion` object: vLLM 0.33's keys, nulls kept. `model` and `fingerprint` are JSON."""
 
@@ -136,7 +155,7 @@ def chat_body(
                 b",".join(choices),
                 fingerprint,
                 usage,
-                _prompt_logprobs(first, prompt_logprob_count),
+                _prompt_logprobs(first, wants.prompt_logprobs),
                 first.ids_json(),
             )
         )
@@ -150,7 +169,6 @@ def text_body(
     model: bytes,
     fingerprint: bytes,
     wants: ReplyWants,
-    prompt_logprob_count: int | None,
 ) -> Body:
     """The `text_completion` object: vLLM 0.33's keys, nulls kept. `model` and `fingerprint` are JSON."""
 
@@ -168,7 +186,7 @@ def text_body(
                     _logprobs(choice, reply),
                     finish_members(reply.finish_reason, reply.stop_reason),
                     _ids(wants, reply),
-                    _prompt_logprobs(choice, prompt_logprob_count),
+                    _prompt_logprobs(choice, wants.prompt_logprobs),
                     choice.ids_json(),
                 )
             )

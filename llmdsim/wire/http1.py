@@ -14,12 +14,15 @@ from zope.interface import implementer
 from llmdsim.wire.limits import LINGER_BYTES, LINGER_SECONDS, PIPELINE_BYTES
 from llmdsim.wire.reader import Refusal, RequestReader
 from llmdsim.wire.request import Request
-from llmdsim.wire.status import phrase
+from llmdsim.wire.transport import DirectSend
 
 if TYPE_CHECKING:
     from llmdsim.wire.site import Site
 
 log = Logger()
+
+#: Pipelined requests answered before others have their turn.
+MOST_ANSWERS = 32
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -59,9 +62,10 @@ class HTTP1(Protocol):
         if set_no_delay is not None:
             set_no_delay(True)
         self.transport.registerProducer(self, True)
-        self.write = self.transport.write
-        # Other transports, such as those of TLS, have no turns to wait for.
-        self.write_soon = getattr(self.transport, "write_soon", self.write)
+        # By type: a protocol of TLS lends its transport's other methods, past its own encryption.
+        transport = self.transport
+        self.write = transport.write
+        self.write_soon = transport.write_soon if isinstance(transport, DirectSend) else transport.write
 
     def dataReceived(self, data: bytes) -> None:
         self._heard = self._site.now
@@ -71,7 +75,7 @@ class HTTP1(Protocol):
                 self.transport.abortConnection()
         elif self._closing:
             pass
-        elif self._current is not None or self._pumping or self.write_paused:
+        elif self._current is not None or self._pumping or self.write_paused or self._found:
             self._hold(data)
         else:
             self._feed(data)
@@ -91,9 +95,7 @@ class HTTP1(Protocol):
         self._peer_finished = True
         if self._lingering:
             self.transport.loseConnection()
-        elif self._current is None and not (
-            self._limits.serve_half_closed and (self._found or self._held) and self.write_paused
-        ):
+        elif self._current is None and not self._found and not self._held:
             self.close()
         elif not self._limits.serve_half_closed:
             # One pass of the clock from now, so that what is due already is written first.
@@ -104,11 +106,11 @@ class HTTP1(Protocol):
 
     def _client_gone(self) -> None:
         current, self._current = self._current, None
-        if current is not None:
-            try:
+        try:
+            if current is not None:
                 current.connection_lost()
-            finally:
-                self.close()
+        finally:
+            self.close()
 
     # --- IPushProducer, towards the transport's buffer
 
@@ -157,9 +159,14 @@ class HTTP1(Protocol):
         if self._pumping:
             return
         self._pumping = True
+        answers = 0
         try:
             while self._current is None and not self._closing and not self.write_paused:
+                if answers == MOST_ANSWERS:
+                    self._site.clock.callLater(0, self._pump)
+                    return
                 if self._found:
+                    answers += 1
                     self._answer(self._found.popleft())
                 elif self._held:
                     data = b"".join(self._held)
@@ -188,7 +195,7 @@ class HTTP1(Protocol):
         try:
             self._site.handle(item)
         except Exception:
-            item.processingFailed(Failure())  # type: ignore[no-untyped-call]
+            item.fail(Failure())  # type: ignore[no-untyped-call]
 
     def request_done(self, request: Request) -> None:
         """The response of the current request is written."""
@@ -211,7 +218,6 @@ class HTTP1(Protocol):
         request.keep_alive = False
         self._closing = self._lingering = True
         request.respond(status, self._site.error_body(status, refusal.path, refusal.message))
-        log.debug("refused a request: {status} {phrase}", status=status, phrase=phrase(status))
         # A reset, which closing with unread input would cause, could destroy the answer on its way.
         self._held.clear()
         self._read_on()

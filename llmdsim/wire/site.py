@@ -7,10 +7,13 @@ from typing import Any
 
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
 
 from llmdsim.wire.http1 import HTTP1
 from llmdsim.wire.limits import Limits
 from llmdsim.wire.request import Request
+
+log = Logger()
 
 
 class Site(Factory):
@@ -66,4 +69,9 @@ class Site(Factory):
         patience = self.limits.idle_time
         if patience:
             for connection in list(self.connections):
-                connection.check_time(self.now, patience)
+                try:
+                    connection.check_time(self.now, patience)
+                except Exception:
+                    # Here, or the watch over all others would end.
+                    log.failure("a connection could not be checked")
+                    connection.transport.abortConnection()

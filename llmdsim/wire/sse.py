@@ -5,10 +5,6 @@ from __future__ import annotations
 #: What the response head says of a stream.
 CONTENT_TYPE = b"text/event-stream; charset=utf-8"
 
-#: Before and after the data of an event.
-DATA = b"data: "
-END = b"\n\n"
-
 #: The last event of an OpenAI stream.
 DONE = b"data: [DONE]\n\n"
 

@@ -34,11 +34,3 @@ def date_line() -> bytes:
 def status_line(status: int) -> bytes:
     """`HTTP/1.1 200 OK` with its line end; codes without a known phrase are given without one."""
     return _LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
-
-
-def phrase(status: int) -> str:
-    """The standard phrase of a status code, or an empty text."""
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""

@@ -5,27 +5,32 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from twisted.internet import tcp, unix
+from twisted.internet import abstract, tcp, unix
+from twisted.logger import Logger
+
+log = Logger()
 
 #: Connections the kernel may hold before we accept them; endpoint strings default to 50.
 BACKLOG = 4096
 
+#: What Twisted keeps to itself and direct send depends on.
+PRIVATE = ("TLS", "_aborting", "_tempDataLen", "_writeDisconnected", "dataBuffer")
+
 
 class Turn:
-    """Transports that have something to send when the reactor's turn ends.
+    """Transports that have something to send when their reactor's turn ends.
 
     Sending wakes a client that sleeps, which costs us a third of what a whole request does. Responses sent
     right after one another find their client awake, so whole ones wait for the end of the turn, or for `MOST`
-    of them. Nothing waits unless a reactor that ends turns has said so by setting `ends`.
+    of them.
     """
 
     MOST = 16
 
     def __init__(self) -> None:
-        self.ends = False
-        self._waiting: list[_DirectSend] = []
+        self._waiting: list[DirectSend] = []
 
-    def add(self, transport: _DirectSend) -> None:
+    def add(self, transport: DirectSend) -> None:
         """Flush `transport` at the end of the turn."""
         self._waiting.append(transport)
         if len(self._waiting) >= self.MOST:
@@ -33,18 +38,21 @@ class Turn:
 
     def end(self) -> None:
         """Send what waits."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for transport in waiting:
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for transport in waiting:
+            try:
                 transport.flush()
+            except Exception:
+                log.failure("sending failed")
+                transport.abortConnection()
 
 
-turn = Turn()
-
-
-class _DirectSend:
+class DirectSend:
     """Sends at once what the socket takes, unless bytes are buffered already or TLS is to encrypt them."""
 
+    reactor: Any
     socket: Any
     connected: int
     dataBuffer: bytes
@@ -74,11 +82,13 @@ class _DirectSend:
             super().write(data)  # type: ignore[misc]
 
     def write_soon(self, data: bytes) -> None:
-        """Send `data` before the reactor waits again."""
-        if not turn.ends:
+        """Send `data` before the reactor waits again, if it has turns (`Turn`), else now.
+
+        A second response does not wait: one that no client takes must be felt before a third is made.
+        """
+        turn = getattr(self.reactor, "turn", None)
+        if turn is None or self._soon:
             self.write(data)
-        elif self._soon:
-            self._soon += data
         else:
             self._soon = data
             turn.add(self)
@@ -99,28 +109,36 @@ class _DirectSend:
         super().loseWriteConnection()  # type: ignore[misc]
 
     def abortConnection(self) -> None:
-        """Close at once."""
+        """Close at once; what was written before goes first, as it would have without a turn to wait for."""
         self.flush()
         super().abortConnection()  # type: ignore[misc]
 
 
-class DirectServer(_DirectSend, tcp.Server):
+class DirectServer(DirectSend, tcp.Server):
     """A TCP connection with direct send."""
 
 
-class DirectUnixServer(_DirectSend, unix.Server):
+class DirectUnixServer(DirectSend, unix.Server):
     """A Unix socket connection with direct send."""
+
+
+def twisted_is_as_expected() -> bool:
+    """Whether this Twisted has what direct send needs of its inside; it promises none of it."""
+    probe: Any = abstract.FileDescriptor(object())  # type: ignore[arg-type]
+    return all(hasattr(tcp.Server, name) or hasattr(probe, name) for name in PRIVATE)
 
 
 def use_direct_send(port: Any) -> None:
     """Give a listening port of Twisted's our transports and a long backlog.
 
-    Ports of other kinds (TLS ones wrap a plain port, which is given here by its own) are left as they are.
+    A TLS port's connections are plain ones under a protocol that encrypts, and get them too.
     """
-    if isinstance(port, unix.Port):
-        port.transport = DirectUnixServer
-    elif isinstance(port, tcp.Port):
-        port.transport = DirectServer
     listening = getattr(port, "socket", None)
     if isinstance(listening, socket.socket):
         listening.listen(BACKLOG)
+    if not twisted_is_as_expected():
+        log.warn("this version of Twisted is unknown: replies are sent in its own, slower way")
+    elif isinstance(port, unix.Port):
+        port.transport = DirectUnixServer
+    elif isinstance(port, tcp.Port):
+        port.transport = DirectServer

@@ -24,7 +24,6 @@ EFFECTIVE = {
     "mode",
     "seed",
     "time-to-first-token",
-    "force-dummy-tokenizer",
     "keep-alive-timeout",
     "pod-name",
 }

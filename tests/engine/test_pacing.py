@@ -224,14 +224,3 @@ def test_a_queued_sequence_is_prefilled_from_its_start() -> None:
     queued = rig.add()
     rig.drain()
     assert log(queued).token_times() == [start + 8 * TICK]
-
-
-def test_new_latencies_count_from_the_next_token_on() -> None:
-    rig = Rig(inter_token_latency=4 * TICK)
-    start = rig.now
-    sequence = rig.add(total=4)
-    rig.go()
-    rig.settings.inter_token_latency = TICK
-    rig.pacing.use(Latency(rig.settings))
-    rig.drain()
-    assert log(sequence).token_times() == [start, start + 4 * TICK, start + 5 * TICK, start + 6 * TICK]

@@ -12,8 +12,6 @@ import pytest
 from twisted.internet.main import CONNECTION_DONE
 from twisted.logger import capturedLogs
 
-from llmdsim.wire.transport import turn
-
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="epoll is Linux's")
 
 
@@ -127,14 +125,51 @@ def test_a_hang_up_is_told(reactor: Any) -> None:
     assert reader.reads == 1 or reader.lost
 
 
-def test_a_turn_ends(reactor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[int] = []
-    reader = Reader()
-    monkeypatch.setattr(turn, "end", lambda: ended.append(reader.reads))
-    reactor.addReader(reader)
-    reader.there.send(b"x")
-    reactor.doIteration(1)
-    assert ended == [1]
+class Waiting:
+    """Counts its flushes, as a transport that has something to send."""
+
+    def __init__(self) -> None:
+        self.flushes = 0
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+
+def test_what_was_left_to_send_goes_before_the_reactor_waits(reactor: Any) -> None:
+    waiting = Waiting()
+    reactor.turn.add(waiting)
+    reactor.doIteration(0)
+    reactor.doIteration(0)
+    assert waiting.flushes == 1
+
+
+def test_what_threads_and_timers_leave_to_send_goes_before_the_reactor_waits(reactor: Any) -> None:
+    waiting = Waiting()
+    seen: list[int] = []
+    reactor.callFromThread(reactor.turn.add, waiting)
+    reactor.callLater(0, lambda: None)
+    poll = reactor._poller.poll
+
+    class Poller:
+        def poll(self, *args: Any) -> Any:
+            seen.append(waiting.flushes)
+            return poll(0)
+
+    reactor._poller = Poller()
+    reactor.runUntilCurrent()
+    reactor.doIteration(0)
+    assert seen == [1]
+
+
+def test_another_twisted_gets_its_own_reactor() -> None:
+    program = (
+        "from llmdsim.services import reactor as ours; ours.PRIVATE += ('_gone',); ours.install();"
+        "from twisted.internet import reactor; print(type(reactor).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout.strip() == "EPollReactor"
 
 
 def test_it_is_installed_only_where_there_is_none() -> None:

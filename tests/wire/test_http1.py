@@ -278,7 +278,7 @@ def test_an_offer_to_upgrade_with_a_body_to_come_is_told_to_continue() -> None:
 def test_cut_ends_the_connection_in_the_middle_of_a_stream() -> None:
     def answer(request: Request) -> None:
         request.start(200, b"text/plain", first=b"half")
-        request.cut()
+        raise ValueError("on purpose")
 
     client = Server(answer).connect().send(get())
     (reply,) = client.replies()

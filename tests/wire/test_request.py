@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.error import ConnectionLost
+from twisted.logger import capturedLogs
 from twisted.python.failure import Failure
 
 from tests.wire.channel import read_replies
@@ -22,7 +20,7 @@ def test_respond() -> None:
     head = b"content-type: application/json\r\ncontent-length: 7\r\n\r\n"
     assert channel.writes == [b"HTTP/1.1 200 OK\r\n" + DATE + head + b'{"a":1}']
     assert channel.done == [request]
-    assert (request.code, request.sent_bytes, request.started, request.finished) == (200, 7, True, True)
+    assert (request.started, request.finished) == (True, True)
 
 
 def test_respond_with_type_and_further_headers() -> None:
@@ -78,7 +76,7 @@ def test_respond_empty(status: int, first: bytes, length: bytes) -> None:
     request, channel = made()
     request.respond_empty(status, b"x-a: b\r\n")
     assert channel.writes == [b"HTTP/1.1 " + first + b"\r\n" + DATE + b"x-a: b\r\n" + length + b"\r\n"]
-    assert (channel.done, request.code) == ([request], status)
+    assert channel.done == [request]
 
 
 def test_only_the_first_response_counts() -> None:
@@ -88,11 +86,10 @@ def test_only_the_first_response_counts() -> None:
     request.respond_empty(204)
     request.start(200, b"text/plain", first=b"third")
     request.send(b"fourth")
-    request.write(b"fifth")
     request.finish(b"sixth")
-    request.processingFailed(Failure(ValueError("seventh")))
+    request.fail(Failure(ValueError("seventh")))
     assert len(channel.writes) == 1
-    assert (channel.done, request.code) == ([request], 200)
+    assert channel.done == [request]
 
 
 # --- streams
@@ -104,7 +101,7 @@ def test_stream() -> None:
     request.send(b"a" * 26)
     request.finish(b"last")
     assert channel.writes == [STREAM, b"1a\r\n" + b"a" * 26 + b"\r\n", b"4\r\nlast\r\n0\r\n\r\n"]
-    assert (channel.done, request.sent_bytes, request.code) == ([request], 30, 200)
+    assert channel.done == [request]
 
 
 def test_stream_whose_first_bytes_go_with_the_head() -> None:
@@ -143,22 +140,23 @@ def test_stream_to_head() -> None:
     request.start(200, b"text/event-stream", first=b"a")
     request.send(b"b")
     request.finish(b"c")
-    assert (channel.writes, channel.done, request.sent_bytes) == ([STREAM], [request], 0)
+    assert (channel.writes, channel.done) == ([STREAM], [request])
 
 
 def test_a_stream_is_started_once() -> None:
     request, channel = made()
     request.start(200, b"text/event-stream")
     request.start(500, b"text/plain", first=b"again")
-    assert (channel.writes, request.code) == ([STREAM], 200)
+    assert channel.writes == [STREAM]
 
 
-def test_cut() -> None:
+def test_a_stream_that_fails_is_cut_and_logged() -> None:
     request, channel = made()
     request.start(200, b"text/event-stream")
-    request.cut()
+    with capturedLogs() as events:
+        request.fail(Failure(ValueError("on purpose")))
     assert channel.transport.disconnected
-    assert channel.writes == [STREAM]
+    assert (channel.writes, len(events)) == ([STREAM], 1)
 
 
 # --- the client's leaving
@@ -175,7 +173,7 @@ def test_loss_is_told_once_and_ends_the_request() -> None:
     request.drained()
     request.send(b"a")
     request.finish(b"b")
-    assert (lost, channel.writes, channel.done, request.lost) == ([True], [STREAM], [], True)
+    assert (lost, channel.writes, channel.done, request.finished) == ([True], [STREAM], [], True)
 
 
 def test_a_finished_request_is_not_lost() -> None:
@@ -185,7 +183,6 @@ def test_a_finished_request_is_not_lost() -> None:
     request.respond(200, b"")
     request.connection_lost()
     request.drained()
-    assert not request.lost
 
 
 def test_draining() -> None:
@@ -196,26 +193,6 @@ def test_draining() -> None:
     request.drained()
     request.drained()
     assert calls == [1, 1]
-
-
-def test_notify_finish_fires_when_the_response_is_complete() -> None:
-    request, _ = made()
-    results: list[Any] = []
-    for _ in range(2):
-        request.notifyFinish().addBoth(results.append)
-    request.start(200, b"text/plain")
-    assert results == []
-    request.finish()
-    assert results == [None, None]
-
-
-def test_notify_finish_fails_when_the_client_leaves() -> None:
-    request, _ = made()
-    results: list[Any] = []
-    request.notifyFinish().addBoth(results.append)
-    request.connection_lost()
-    (failure,) = results
-    assert failure.check(ConnectionLost)
 
 
 # --- every response can be read
@@ -263,4 +240,4 @@ def test_streams_are_read_back(
     request.finish(last)
     (reply,) = read_replies(b"".join(channel.writes), [method], ended=True)
     expected = b"" if method == b"HEAD" else first + b"".join(parts) + last
-    assert (reply.body, reply.complete, request.sent_bytes) == (expected, True, len(expected))
+    assert (reply.body, reply.complete) == (expected, True)

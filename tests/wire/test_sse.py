@@ -12,10 +12,6 @@ def test_event() -> None:
     assert sse.event(b'{"a": 1}') == b'data: {"a": 1}\n\n'
 
 
-def test_an_event_may_be_spliced_from_its_parts() -> None:
-    assert b"".join((sse.DATA, b"x", sse.END)) == sse.event(b"x")
-
-
 def test_done_is_an_event() -> None:
     assert sse.event(b"[DONE]") == sse.DONE
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 
 import pytest
 
@@ -22,11 +21,6 @@ from llmdsim.wire import status
 )
 def test_status_lines(code: int, line: bytes) -> None:
     assert status.status_line(code) == line
-
-
-def test_phrases() -> None:
-    assert status.phrase(408) == HTTPStatus(408).phrase
-    assert status.phrase(599) == ""
 
 
 def test_date_follows_the_clock_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:

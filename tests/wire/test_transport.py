@@ -26,7 +26,7 @@ class Socket:
 
     def send(self, data: bytes) -> int:
         step = self.takes.pop(0) if self.takes else len(data)
-        if isinstance(step, OSError):
+        if isinstance(step, Exception):
             raise step
         part = bytes(data[:step])
         self.taken.append(part)

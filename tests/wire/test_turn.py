@@ -2,51 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.logger import capturedLogs
 
-from llmdsim.wire.transport import DirectServer, DirectUnixServer, Turn, turn
-from tests.wire.test_transport import FULL, connected, flush
+from llmdsim.wire.transport import DirectServer, DirectUnixServer, Turn
+from tests.wire.test_transport import FULL, flush
+from tests.wire.test_transport import connected as plain
 
 
-@pytest.fixture(autouse=True)
-def ends() -> Iterator[None]:
-    turn.ends = True
-    yield
-    turn.end()
-    turn.ends = False
+def connected(kind: type[Any], *takes: int | OSError, turn: Turn | None = None) -> tuple[Any, Any, Turn, Any]:
+    """A transport of a reactor that has `turn`, or one of its own."""
+    transport, fake, reactor = plain(kind, *takes)
+    reactor.turn = turn or Turn()  # type: ignore[attr-defined]
+    return transport, fake, reactor.turn, reactor  # type: ignore[attr-defined]
 
 
 KINDS = pytest.mark.parametrize("kind", [DirectServer, DirectUnixServer])
 
 
 @KINDS
-def test_it_is_sent_when_the_turn_ends_in_one_piece(kind: type[Any]) -> None:
-    transport, fake, _ = connected(kind)
+def test_it_is_sent_when_the_turn_ends(kind: type[Any]) -> None:
+    transport, fake, turn, _ = connected(kind)
     transport.write_soon(b"one")
-    transport.write_soon(b"two")
     assert fake.taken == []
     turn.end()
-    assert fake.taken == [b"onetwo"]
+    assert fake.taken == [b"one"]
     turn.end()
+    assert fake.taken == [b"one"]
+
+
+@KINDS
+def test_a_second_one_does_not_wait_and_takes_the_first_along(kind: type[Any]) -> None:
+    transport, fake, _, _ = connected(kind)
+    transport.write_soon(b"one")
+    transport.write_soon(b"two")
     assert fake.taken == [b"onetwo"]
 
 
 @KINDS
-def test_without_a_reactor_that_ends_turns_it_is_sent_at_once(kind: type[Any]) -> None:
-    turn.ends = False
-    transport, fake, _ = connected(kind)
+def test_a_reactor_without_turns_sends_at_once(kind: type[Any]) -> None:
+    transport, fake, _ = plain(kind)
     transport.write_soon(b"one")
     assert fake.taken == [b"one"]
 
 
 @KINDS
 def test_what_is_written_meanwhile_goes_behind_it(kind: type[Any]) -> None:
-    transport, fake, _ = connected(kind)
+    transport, fake, turn, _ = connected(kind)
     transport.write_soon(b"one")
     transport.write(b"two")
     assert fake.taken == [b"onetwo"]
@@ -55,18 +61,19 @@ def test_what_is_written_meanwhile_goes_behind_it(kind: type[Any]) -> None:
 
 
 def test_no_more_than_a_few_wait() -> None:
-    connections = [connected(DirectServer) for _ in range(Turn.MOST)]
-    for transport, _, _ in connections[:-1]:
+    turn = Turn()
+    connections = [connected(DirectServer, turn=turn)[:2] for _ in range(Turn.MOST)]
+    for transport, _ in connections[:-1]:
         transport.write_soon(b"x")
-    assert all(fake.taken == [] for _, fake, _ in connections)
+    assert all(fake.taken == [] for _, fake in connections)
     connections[-1][0].write_soon(b"x")
-    assert all(fake.taken == [b"x"] for _, fake, _ in connections)
+    assert all(fake.taken == [b"x"] for _, fake in connections)
 
 
 @KINDS
 @pytest.mark.parametrize("close", ["loseConnection", "loseWriteConnection", "abortConnection"])
 def test_closing_sends_it_first(kind: type[Any], close: str) -> None:
-    transport, fake, _ = connected(kind)
+    transport, fake, turn, _ = connected(kind)
     transport.write_soon(b"one")
     getattr(transport, close)()
     assert fake.taken == [b"one"]
@@ -76,7 +83,7 @@ def test_closing_sends_it_first(kind: type[Any], close: str) -> None:
 
 @KINDS
 def test_a_full_socket_gets_it_later(kind: type[Any]) -> None:
-    transport, fake, reactor = connected(kind, FULL, 2)
+    transport, fake, turn, reactor = connected(kind, FULL, 2)
     transport.write_soon(b"first")
     turn.end()
     assert fake.taken == []
@@ -87,7 +94,8 @@ def test_a_full_socket_gets_it_later(kind: type[Any]) -> None:
 
 
 def test_a_connection_that_broke_meanwhile_stops_no_other() -> None:
-    (gone, broken, _), (other, fake, _) = connected(DirectServer), connected(DirectServer)
+    gone, broken, turn, _ = connected(DirectServer)
+    other, fake, _, _ = connected(DirectServer, turn=turn)
     gone.write_soon(b"x")
     other.write_soon(b"y")
     gone.connectionLost(_failure())
@@ -95,11 +103,21 @@ def test_a_connection_that_broke_meanwhile_stops_no_other() -> None:
     assert (broken.taken, fake.taken) == ([], [b"y"])
 
 
+def test_a_connection_that_fails_to_send_is_ended_and_logged() -> None:
+    bad, _, turn, _ = connected(DirectServer, ValueError("on purpose"))  # type: ignore[arg-type]
+    other, fake, _, _ = connected(DirectServer, turn=turn)
+    bad.write_soon(b"x")
+    other.write_soon(b"y")
+    with capturedLogs() as events:
+        turn.end()
+    assert (len(events), fake.taken, bad._aborting) == (1, [b"y"], True)
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["write", "write_soon", "end"]), st.binary(min_size=1, max_size=9)))
 )
 def test_whatever_the_mixture_order_is_kept(steps: list[tuple[str, bytes]]) -> None:
-    transport, fake, _ = connected(DirectServer)
+    transport, fake, turn, _ = connected(DirectServer)
     expected = b""
     for step, data in steps:
         if step == "end":

@@ -1,0 +1,34 @@
+"""What `--help` calls effective is what the code reads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import llmdsim
+from llmdsim.config import OPTIONS
+
+#: Read by nothing: `config` is used up by the parser, the others are vLLM's and mean nothing here, as told.
+INERT = {
+    "config",
+    "ec_transfer_config",
+    "enable_prefix_caching",
+    "enforce_eager",
+    "mm_processor_kwargs",
+    "tensor_parallel_size",
+}
+
+
+def read_outside_config() -> set[str]:
+    package = Path(llmdsim.__file__).parent
+    sources = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] != "config"]
+    words = set(re.findall(r"\.(\w+)", "\n".join(path.read_text() for path in sources)))
+    return {option.field for option in OPTIONS.values() if option.field in words}
+
+
+def test_effective_options_are_those_the_code_reads() -> None:
+    effective = {option.field for option in OPTIONS.values() if option.effective}
+    # Some names are words of other things too; those are looked through by hand when they come up here.
+    read = read_outside_config() - {"v"}
+    assert effective - INERT - read == set()
+    assert read - effective == set()
