@@ -1,6 +1,7 @@
 """One value of an option, from the text or data somebody wrote; and the words for what is expected."""
 
 import math
+import os
 import re
 from collections.abc import Callable
 from typing import Final
@@ -98,8 +99,15 @@ def _bool(option: Option, raw: object) -> bool:
 
 def _string(option: Option, raw: object) -> str:
     text = _text(raw)
-    text.encode()  # an argument that is not UTF-8 would only fail later, in a response
+    if not text.isascii():
+        # The locale may not have decoded it; what is not UTF-8 would only fail later, in a response.
+        text = os.fsencode(text).decode() if _undecoded(text) else text
+        text.encode()
     return text
+
+
+def _undecoded(text: str) -> bool:
+    return any("\udc80" <= character <= "\udcff" for character in text)
 
 
 def _object(option: Option, raw: object) -> dict[str, object]:

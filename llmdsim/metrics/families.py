@@ -1,4 +1,4 @@
-"""The metric families as one table: vLLM's names, and the peer's own, each with how it is read from `Stats`.
+"""The metric families as one table: vLLM's and llm-d-inference-sim's, each with how it is read from `Stats`.
 
 Names, kinds and labels are vLLM 0.33's (v1/metrics/loggers.py). A counter's name stands here without the
 `_total` that the exposition adds. Every family carries the labels `model_name` and `engine` (rank as text).

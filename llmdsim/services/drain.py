@@ -80,15 +80,17 @@ class Drain(Service):
 
     def _look_round(self) -> None:
         now = self._clock.seconds()
+        rank = self._rank
         if not self._flush_until:
-            if not self._rank.engine.idle:
+            if not rank.engine.idle:
                 if now < self._deadline:
                     return
                 log.warn("the time for draining is over; the rest is aborted")
-                self._rank.driver.abort_all()
-            self._flush_until = now + FLUSH
-            self._rank.site.close_idle()
-        if not self._rank.site.connections or now >= self._flush_until:
+                rank.driver.abort_all()
+            # Replies that slow readers have still to take have the rest of the time.
+            self._flush_until = max(now + FLUSH, self._deadline)
+            rank.site.close_idle()
+        if not rank.site.busy or now >= self._flush_until:
             log.info("drained")
             self._stop()
 

@@ -122,7 +122,9 @@ def _result(opened: Deferred[IListeningPort], what: str) -> IListeningPort:
     if isinstance(port, Failure):
         cause = getattr(port.value, "socketError", port.value)
         raise StartFailure(f"{what}: {_short(cause)}")
-    return port  # type: ignore[no-any-return]
+    if not IListeningPort.providedBy(port):
+        raise StartFailure(f"{what}: this kind of endpoint has no port")
+    return port
 
 
 def _no_ipv6(cause: object) -> bool:

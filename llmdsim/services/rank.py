@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from klein import Klein
 from twisted.application.service import Service
 
 from llmdsim.config import Config
@@ -19,7 +18,7 @@ from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.chat import Chat
 from llmdsim.web.context import Context, request_id_header
 from llmdsim.web.limits import Limits as RequestLimits
-from llmdsim.web.router import Router, path_error
+from llmdsim.web.router import Router, new_app, path_error
 from llmdsim.web.server import Server
 from llmdsim.web.text import Text
 from llmdsim.wire.limits import Limits
@@ -56,7 +55,7 @@ class Rank(Service):
             port=config.port,
         )
         collector = Collector(self.context.model, [("0", self.stats)])
-        app = Klein()
+        app = new_app()
         for routes in (
             Chat(self.context),
             Text(self.context),

@@ -14,7 +14,7 @@ from twisted.internet.address import UNIXAddress
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
-from llmdsim.config import Config, shown
+from llmdsim.config import OPTIONS, Config, shown
 from llmdsim.web.context import Context
 
 log = Logger()
@@ -35,6 +35,13 @@ class Readiness(Service):
         super().startService()  # type: ignore[no-untyped-call]
         config = self._config
         log.info("configuration: {shown}", shown=json.dumps(shown(config)))
+        idle = [
+            f"--{option.name}"
+            for option in OPTIONS.values()
+            if option.field in config.given and not option.effective
+        ]
+        if idle:
+            log.warn("not yet effective in this version: {names}", names=" ".join(idle))
         if config.ignored_flags:
             names = " ".join(config.ignored_flags)
             log.warn("accepted for vLLM's sake, without effect here: {names}", names=names)

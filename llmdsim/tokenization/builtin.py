@@ -112,6 +112,8 @@ class BuiltinTokenizer:
     """See the module. One instance serves the whole process; it may be used from several threads."""
 
     vocab_size = 2**32
+    #: Words have no longest, but no text is made of such.
+    longest_piece = 256
 
     def __init__(self) -> None:
         self._memory = _Memory()

@@ -12,6 +12,9 @@ class Tokenizer(Protocol):
     """
 
     vocab_size: int
+    #: Characters of the longest piece that is taken seriously: a prompt with more than this for each token of
+    #: the context is refused without being split.
+    longest_piece: int
 
     def count(self, text: str) -> int:
         """Tokens in the text; as cheap as the tokenizer can make it."""

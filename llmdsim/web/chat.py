@@ -8,16 +8,19 @@ import msgspec
 from klein import Klein
 
 from llmdsim.tokenization.chat import last_text, render_chat
-from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.chat_request import ChatRequest, decode_chat, refuse_untrusted
 from llmdsim.web.context import Context, content_type, reply_id
+from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import ChatFrames
-from llmdsim.web.generation import asks_of, generate, truncated
+from llmdsim.web.generation import asks_of, generate, text_prompt
 from llmdsim.web.logprobs import ChatLogprobs
 from llmdsim.web.sampling import sampling
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import chat_body
 from llmdsim.wire.request import Request
+
+#: Characters of a role that a reply may have: it is in every stream.
+LONGEST_ROLE = 256
 
 
 class Chat:
@@ -37,10 +40,8 @@ class Chat:
         chat = decode_chat(request.body, content_type(request))
         context.check_model(chat.model)
         refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
-        limits = context.limits
-        whole = Prompt(context.tokenizer, render_chat(chat.messages), most=limits.max_model_len)
-        prompt = truncated(context, chat, whole)
-        sampled = sampling(chat, len(prompt), limits)
+        prompt = text_prompt(context, chat, render_chat(chat.messages))
+        sampled = sampling(chat, len(prompt), context.limits)
         role, echoed = self._role_and_echo(chat)
         logprobs = None
         if sampled.logprobs is not None:
@@ -74,6 +75,9 @@ class Chat:
         role = self._context.config.response_role
         if not chat.add_generation_prompt:
             role = chat.messages[-1]["role"]
+            if len(role) > LONGEST_ROLE:
+                message = f"A role that replies take over is at most {LONGEST_ROLE} characters long."
+                raise ApiError.parameter(message, "messages")
         if not chat.echo or chat.messages[-1]["role"] != role:
             return role, b""
         return role, msgspec.json.encode(last_text(chat.messages))[1:-1]

@@ -22,6 +22,9 @@ from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
 
+#: Characters of a request id.
+LONGEST_ID = 1024
+
 #: The vLLM whose behaviour is simulated.
 VLLM_VERSION = "0.33.0"
 
@@ -132,5 +135,8 @@ def reply_id(request: Request, body_id: str | None) -> str:
     """The part of a reply's id behind its prefix: the caller's, or 16 random hex digits (vLLM)."""
     given = request.headers.get(b"x-request-id")
     if given:
-        return given.decode("latin-1")
+        body_id = given.decode("latin-1")
+    if body_id and len(body_id) > LONGEST_ID:
+        # It is in every frame of a stream.
+        raise ApiError.parameter(f"A request id is at most {LONGEST_ID} characters long.", "request_id")
     return body_id or f"{getrandbits(64):016x}"

@@ -1,7 +1,7 @@
 """Whether a prompt and the answer asked for fit the context: the refusals of vLLM 0.33's renderers/params.py.
 
-vLLM takes a prompt and a `max_tokens` that each fit and clamps the answer to the room; the peer refuses a sum
-that does not fit.
+vLLM takes a prompt and a `max_tokens` that each fit and clamps the answer to the room; llm-d-inference-sim
+refuses a sum that does not fit.
 """
 
 from __future__ import annotations
@@ -76,3 +76,21 @@ def check_prompt(request: ChatRequest | TextRequest, prompt_tokens: int, context
         return
     message = f"routed_experts_prompt_start must be from 0 to the prompt's length, {prompt_tokens}."
     raise ApiError.parameter(message, "routed_experts_prompt_start", skipped)
+
+
+def refuse_by_characters(
+    request: ChatRequest | TextRequest, text_length: int, limits: Limits, longest_token: int
+) -> None:
+    """Refuse a prompt that cannot fit however it is split, before anyone splits it.
+
+    `text_length` and `longest_token`, the tokenizer's longest piece, are in characters. A prompt that will be
+    truncated is let through.
+    """
+    check_budget(request, limits)
+    most = limits.max_model_len * longest_token
+    if text_length > most and request.truncate_prompt_tokens is None:
+        message = (
+            f"This model's maximum context length is {limits.max_model_len} tokens. However, your prompt has "
+            f"{text_length} characters, more than the {most} that many tokens can hold. Send a shorter one."
+        )
+        raise ApiError.parameter(message, "input_text", text_length)

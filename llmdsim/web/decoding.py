@@ -1,8 +1,8 @@
 """From the bytes of a body to plain objects, and the 400 that tells a client what is wrong with them.
 
-The media type is deliberately not checked: `curl -d` says `application/x-www-form-urlencoded`, and the peer's
-users send JSON that way. Only `multipart/form-data` is refused, where the body cannot be JSON. (vLLM takes
-`application/json` alone.) Bodies in UTF-16 or UTF-32 and a byte order mark are read, as vLLM reads them;
+The media type is deliberately not checked: `curl -d` says `application/x-www-form-urlencoded`, and users of
+llm-d-inference-sim send JSON that way. Only `multipart/form-data` is refused, where the body cannot be JSON.
+(vLLM takes `application/json` alone.) Bodies in UTF-16 or UTF-32 and a byte order mark are read, as vLLM reads them;
 malformed UTF-8 is refused.
 """
 

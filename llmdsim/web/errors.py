@@ -31,6 +31,7 @@ _TYPES = {
 #: Longest rendering of a refused value in a message, in characters: a body of megabytes must not come back.
 _SHOWN_VALUE = 200
 _SHOWN_ITEMS = 10
+_SHOWN_DEPTH = 3
 
 
 def error_type(status: int) -> str:
@@ -61,15 +62,20 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def shown(value: object) -> str:
-    """A refused value as it appears in a message: at most about 200 characters, whatever the client sent."""
+def shown(value: object, depth: int = 0) -> str:
+    """A refused value as it appears in a message: at most about 200 characters, whatever the client sent.
+
+    `depth` is how many lists it is in already.
+    """
     if isinstance(value, str):
         text = value[: _SHOWN_VALUE + 1]
     elif isinstance(value, Mapping):
         text = f"<dict of {len(value)} items>"
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        if depth == _SHOWN_DEPTH:
+            return "[...]"
         inside = ", ".join(
-            repr(item) if isinstance(item, str) else shown(item) for item in value[:_SHOWN_ITEMS]
+            repr(item) if isinstance(item, str) else shown(item, depth + 1) for item in value[:_SHOWN_ITEMS]
         )
         text = f"[{inside}{', ...' if len(value) > _SHOWN_ITEMS else ''}]"
     else:

@@ -11,7 +11,7 @@ from llmdsim.reply.ask import Ask
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.context import Context
-from llmdsim.web.context_length import truncation
+from llmdsim.web.context_length import refuse_by_characters, truncation
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import Frames
 from llmdsim.web.sampling import Sampling
@@ -21,12 +21,37 @@ from llmdsim.web.wants import ReplyWants
 from llmdsim.web.whole import Body, WholeReply
 from llmdsim.wire.request import Request
 
+#: What one reply may echo, in characters, and the log probabilities it may list.
+MOST_REPEATED = 64 << 20
+MOST_LISTED = 2_000_000
+
 #: What a client that was refused for want of room is told to wait, in seconds.
 RETRY_AFTER = b"1"
 
 
-def truncated(context: Context, request: ChatRequest | TextRequest, prompt: Prompt) -> Prompt:
-    """The prompt, cut as `truncate_prompt_tokens` says: from the left, unless told otherwise."""
+def text_prompt(context: Context, request: ChatRequest | TextRequest, text: str) -> Prompt:
+    """The prompt of a text, cut as `truncate_prompt_tokens` says: from the left, unless told otherwise.
+
+    Raises ApiError 400 for one so long that it cannot fit however it is split.
+    """
+    tokenizer, limits = context.tokenizer, context.limits
+    longest = tokenizer.longest_piece
+    if len(text) > longest:
+        refuse_by_characters(request, len(text), limits, longest)
+    kept = truncation(request, limits)
+    if kept is None:
+        return Prompt(tokenizer, text, most=limits.max_model_len)
+    # One token more than is kept, so that the first of those kept is not a piece of one.
+    needed = (kept + 1) * longest
+    return ids_prompt(
+        context,
+        request,
+        Prompt(tokenizer, text[:needed] if request.truncation_side == "right" else text[-needed:]),
+    )
+
+
+def ids_prompt(context: Context, request: ChatRequest | TextRequest, prompt: Prompt) -> Prompt:
+    """The prompt cut to the ids that `truncate_prompt_tokens` keeps."""
     kept = truncation(request, context.limits)
     if kept is None or len(prompt) <= kept:
         return prompt
@@ -60,6 +85,22 @@ def asks_of(context: Context, prompt: Prompt, echo_text: str | None, sampling: S
     ]
 
 
+def refuse_too_much(context: Context, asks: Sequence[Sequence[Ask]], wants: ReplyWants) -> None:
+    """Refuse a reply that would repeat the prompt, or list log probabilities, beyond all measure."""
+    first = wants.choices[0]
+    if context.echoes or first.lead:
+        repeated = sum(len(choice.lead) for choice in wants.choices)
+        if context.echoes:
+            repeated += sum(len(ask.echo_text or "") for choices in asks for ask in choices)
+        if repeated > MOST_REPEATED:
+            raise ApiError(400, f"The reply would echo more than {MOST_REPEATED} characters.", param="n")
+    shape = first.logprobs
+    if shape is not None:
+        listed = shape.listed * sum(ask.requested_max or 0 for choices in asks for ask in choices)
+        if listed > MOST_LISTED:
+            raise ApiError(400, f"The reply would list more than {MOST_LISTED} log probabilities.", param="n")
+
+
 def generate(
     context: Context,
     request: Request,
@@ -72,6 +113,7 @@ def generate(
 
     Raises ApiError 429 when the engine has no room for all of them; none is started then.
     """
+    refuse_too_much(context, asks, wants)
     request.common_headers += context.reply_headers
     answer: ReplyStream | WholeReply
     if frames is not None:

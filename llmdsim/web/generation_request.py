@@ -1,4 +1,4 @@
-"""What chat and text completion requests share: the sampling fields of vLLM 0.33 and the peer's extras.
+"""What chat and text completion requests share: vLLM 0.33's fields and llm-d-inference-sim's extras.
 
 Types are exact; `msgspec` decodes what already has them, `llmdsim.web.coercion` reads the rest with
 pydantic's leniency.
@@ -119,7 +119,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True):
     vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None = None
     repetition_detection: RepetitionDetection | None = None
     stream_interval: Annotated[int, Meta(ge=1)] | None = None
-    #: the peer's own field; values outside [0, 1] mean nothing (facts of the peer, R40)
+    #: llm-d-inference-sim's own field; values outside [0, 1] mean nothing
     cache_hit_threshold: float | None = None
 
     @property

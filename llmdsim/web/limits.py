@@ -12,7 +12,7 @@ class Limits:
     `max_model_len` is the context in tokens, `max_logprobs` a count or -1 for the whole vocabulary; `max_n`
     and `max_prompts` bound the choices for one prompt and the prompts of one request, and the larger of
     them the choices of one request. With `strict_context` a request whose prompt and `max_tokens` together
-    exceed the context is refused, as the peer does, not clamped.
+    exceed the context is refused, as llm-d-inference-sim does, not clamped.
     """
 
     max_model_len: int

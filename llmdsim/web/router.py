@@ -9,6 +9,7 @@ from klein import Klein
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.routing import PathConverter
 
 from llmdsim.web.errors import ApiError, error_body
 from llmdsim.wire.request import Request
@@ -16,6 +17,21 @@ from llmdsim.wire.request import Request
 #: A route: given the request and the variables of its path, it answers the request, now or later. What it
 #: raises, or a Deferred it returns fails with, is the answer; the Deferred is cancelled if the client leaves.
 Handler = Callable[..., Any]
+
+
+class _Name(PathConverter):
+    """The rest of a path, which may begin with a slash: models are named by the folders they lie in."""
+
+    regex = ".+?"
+    part_isolating = False
+
+
+def new_app() -> Klein:
+    """A Klein app for routes; their variables of kind `path` may hold anything."""
+    app = Klein()
+    app.url_map.merge_slashes = False
+    app.url_map.converters = {**app.url_map.converters, "path": _Name}
+    return app
 
 
 def path_error(status: int, path: bytes, message: str) -> bytes:
@@ -43,8 +59,6 @@ class Router:
 
     def __init__(self, app: Klein, common_headers: Callable[[Request], bytes] | None = None) -> None:
         self._common_headers = common_headers
-        # A name at the end of a path may begin with a slash of its own.
-        app.url_map.merge_slashes = False
         self._map = app.url_map.bind("")
         self._handlers: dict[str, Handler] = {}
         self._table: dict[tuple[bytes, bytes], Handler] = {}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from llmdsim.engine.engine import COMPLETE
+from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.web.context import Driver
 from llmdsim.web.errors import error_body, gave_up
@@ -137,37 +138,42 @@ class StreamedChoice:
     def reveal(self, sequence: EngineSequence) -> None:
         stream = self._stream
         request = stream.request
-        if request.finished:
-            return
-        if request.channel.write_paused:
-            stream.wait_for_reader(self, sequence)
-            return
         finish_reason = sequence.finish_reason
-        start = self._written
-        self._written = stop = sequence.revealed
-        after = self._plain_after
-        if start > 0 and finish_reason is None and after is not None:
-            assert sequence.reply is not None
-            before = self._before
-            pieces = sequence.reply.pieces(start, stop)
-            if len(pieces) == 1:
-                request.send(before + pieces[0] + after)
-            else:
-                request.send(b"".join([before + piece + after for piece in pieces]))
-            return
         if finish_reason is not None and finish_reason not in COMPLETE:
             stream.fail(sequence)
             return
-        data = self._render(sequence, start, stop)
-        if finish_reason is None:
-            stream.put(data)
-        else:
-            stream.put_last(data, sequence)
+        revealed = sequence.revealed
+        while not request.finished:
+            if request.channel.write_paused:
+                stream.wait_for_reader(self, sequence)
+                return
+            start, stop = self._written, revealed
+            if stop - start > BURST:
+                # Much was missed while the client did not read; it may stop again before it has caught up.
+                stop = min(stop, max(start, 0) + BURST)
+            self._written = stop
+            if finish_reason is not None and stop == revealed:
+                stream.put_last(self._render(sequence, start, stop, True), sequence)
+            elif start > 0 and self._plain_after is not None:
+                request.send(self._plain_frames(sequence, start, stop))
+            else:
+                stream.put(self._render(sequence, start, stop, False))
+            if stop == revealed:
+                return
+
+    def _plain_frames(self, sequence: EngineSequence, start: int, stop: int) -> bytes:
+        reply, before, after = sequence.reply, self._before, self._plain_after
+        assert reply is not None
+        assert after is not None
+        pieces = reply.pieces(start, stop)
+        if len(pieces) == 1:
+            return before + pieces[0] + after
+        return b"".join([before + piece + after for piece in pieces])
 
     def fail(self, sequence: EngineSequence) -> None:
         self._stream.fail(sequence)
 
-    def _render(self, sequence: EngineSequence, start: int, stop: int) -> bytes:
+    def _render(self, sequence: EngineSequence, start: int, stop: int, ends: bool) -> bytes:
         reply = sequence.reply
         assert reply is not None
         stream, choice, frames = self._stream, self._choice, self._stream.frames
@@ -185,7 +191,7 @@ class StreamedChoice:
         if choice.prompt_only:
             pieces = [b""] * len(pieces)
         finish = None
-        if sequence.finish_reason is not None:
+        if ends:
             finish = finish_members(reply.finish_reason, reply.stop_reason)
             if not pieces:
                 pieces = [b""]  # nothing was generated, yet a frame must carry the reason

@@ -11,7 +11,7 @@ from llmdsim.reply.ask import Ask
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context import Context, content_type, reply_id
 from llmdsim.web.frames import TextFrames
-from llmdsim.web.generation import asks_of, generate, truncated
+from llmdsim.web.generation import asks_of, generate, ids_prompt, text_prompt
 from llmdsim.web.logprobs import TextLogprobs
 from llmdsim.web.sampling import Sampling, sampling
 from llmdsim.web.text_request import TextRequest, decode_text, prompts
@@ -36,17 +36,16 @@ class Text:
         context.refuse_while_draining()
         text = decode_text(request.body, content_type(request))
         context.check_model(text.model)
-        tokenizer, limits = context.tokenizer, context.limits
+        limits = context.limits
         asks: list[list[Ask]] = []
         choices: list[ChoiceWants] = []
         prompt_tokens = 0
         counted = None
         for given in prompts(text, limits):
             if isinstance(given, str):
-                whole = Prompt(tokenizer, given, most=limits.max_model_len)
+                prompt = text_prompt(context, text, given)
             else:
-                whole = Prompt(tokenizer, ids=given)
-            prompt = truncated(context, text, whole)
+                prompt = ids_prompt(context, text, Prompt(context.tokenizer, ids=given))
             sampled = sampling(text, len(prompt), limits)
             counted = sampled.prompt_logprobs
             prompt_tokens += len(prompt)

@@ -249,6 +249,13 @@ class HTTP1(Protocol):
             self._reader.refuse(408, f"The request did not arrive within {patience:g} seconds")
             self._pump()
 
+    @property
+    def busy(self) -> bool:
+        """Whether there is a request to answer, or an answer that is not wholly sent."""
+        return not self._lingering and bool(
+            self._closing or self._current or self._found or self.write_paused
+        )
+
     def close_if_idle(self) -> None:
         """End the connection unless it is in the middle of a request."""
         if self._current is None and not self._found and not self._held and not self._reader.in_message:

@@ -12,7 +12,7 @@ MAX_HEADERS = 256
 
 #: How long and how much we go on reading after refusing a request, lest a reset destroy the answer.
 LINGER_SECONDS = 2.0
-LINGER_BYTES = 16 << 20
+LINGER_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,11 @@ class Site(Factory):
         for connection in list(self.connections):
             connection.close_if_idle()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a connection has a request to answer or an answer to send."""
+        return any(connection.busy for connection in self.connections)
+
     def _look_round(self) -> None:
         self.now = self.clock.seconds()
         patience = self.limits.idle_time

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmdsim.web.chat_request import ChatRequest, decode_chat
-from llmdsim.web.context_length import check_budget, refuse_by_characters, truncation
+from llmdsim.web.context_length import check_budget, truncation
 from llmdsim.web.errors import ApiError
 from llmdsim.web.sampling import Limits, Sampling, sampling
 from llmdsim.web.text_request import TextRequest, decode_text
@@ -324,21 +324,6 @@ def test_a_hopeless_budget_is_refused_before_the_prompt_is_known() -> None:
     with pytest.raises(ApiError) as caught:
         check_budget(chat(max_tokens=101), LIMITS)
     assert caught.value.param == "max_tokens"
-
-
-@pytest.mark.parametrize(("length", "longest", "fits"), [(400, 4, True), (401, 4, False), (401, 5, True)])
-def test_prompts_refused_by_characters(length: int, longest: int, fits: bool) -> None:
-    if fits:
-        refuse_by_characters(chat(), length, LIMITS, longest)
-        return
-    with pytest.raises(ApiError) as caught:
-        refuse_by_characters(chat(), length, LIMITS, longest)
-    assert caught.value.param == "input_text"
-    assert "maximum context length is 100 tokens" in caught.value.message
-
-
-def test_characters_do_not_count_where_the_prompt_will_be_truncated() -> None:
-    refuse_by_characters(chat(truncate_prompt_tokens=50), 10_000, LIMITS, 4)
 
 
 @pytest.mark.parametrize(

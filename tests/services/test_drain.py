@@ -1,0 +1,305 @@
+"""Draining: what may finish, what is refused, what is aborted, and that the reactor is stopped once."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.logger import capturedLogs
+
+from llmdsim.services.drain import FLUSH, Drain
+from tests.web.clients import CHAT, events, finishes, post, reply_of
+from tests.web.rig import RankRig
+from tests.wire.channel import Client, get, read_replies
+
+PACED = ("--time-to-first-token", "1s", "--inter-token-latency", "1s", "--max-num-seqs", "1")
+
+
+class Reactor:
+    """What a drain needs of a reactor; what signals call waits until `turn`."""
+
+    def __init__(self) -> None:
+        self.running = True
+        self.stops = 0
+        self.hooks: list[Callable[[], None]] = []
+        self.calls: list[Callable[[], None]] = []
+
+    def callWhenRunning(self, hook: Callable[[], None]) -> None:
+        self.hooks.append(hook)
+
+    def callFromThread(self, function: Callable[..., None], *arguments: Any) -> None:
+        self.calls.append(lambda: function(*arguments))
+
+    def turn(self) -> None:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+    def stop(self) -> None:
+        assert self.running, "stopped twice"
+        self.running = False
+        self.stops += 1
+
+
+class DrainRig(RankRig):
+    """A rank with a drain that lasts `timeout` seconds at most, and signals that `kill` sends it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *flags: str, timeout: float = 60.0) -> None:
+        super().__init__(*(flags or PACED))
+        self.reactor = Reactor()
+        self.installed: dict[int, Any] = {}
+        monkeypatch.setattr(signal, "signal", self.installed.__setitem__)
+        self.drain = Drain(self.rank, timeout, self.clock, self.reactor)
+        self.rank.context.ready = True
+        self.drain.startService()
+        assert self.installed == {}, "Twisted would put its own in their place"
+        for hook in self.reactor.hooks:
+            hook()
+
+    def kill(self, number: int = signal.SIGTERM) -> None:
+        with capturedLogs():
+            self.installed[number](number, None)
+            self.reactor.turn()
+
+    def wait(self, seconds: float) -> None:
+        with capturedLogs():
+            self.clock.pump([0.125] * round(seconds * 8))
+
+    def status(self, path: bytes) -> int:
+        client = self.connect().send(get(path))
+        (reply,) = read_replies(client.received, [b"GET"], ended=True)
+        client.rst()
+        return reply.status
+
+
+def test_both_signals_are_taken_and_nothing_is_done_within_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch)
+    assert set(rig.installed) == {signal.SIGTERM, signal.SIGINT}
+    rig.installed[signal.SIGTERM](signal.SIGTERM, None)
+    # It may have interrupted anything.
+    assert (rig.rank.context.draining, rig.reactor.stops) == (False, 0)
+    rig.reactor.turn()
+    assert (rig.rank.context.draining, rig.reactor.stops) == (True, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_daemon_stops_at_once(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    rig = DrainRig(monkeypatch)
+    rig.kill(number)
+    assert rig.reactor.stops == 1
+    assert rig.clock.getDelayedCalls() == []
+    # What comes after that is nothing to it.
+    rig.kill(number)
+    rig.drain.stopService()
+    assert rig.reactor.stops == 1
+
+
+def test_idle_connections_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch)
+    idle = [rig.connect(), rig.connect().send(get(b"/version"))]
+    rig.kill()
+    rig.wait(0.25)
+    assert [client.fate for client in idle] == ["closed", "closed"]
+    assert rig.reactor.stops == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_runs_or_waits_finishes_and_what_comes_is_refused(
+    monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    rig = DrainRig(monkeypatch)
+    running, waiting = (post(rig, CHAT, stream=stream, max_tokens=3) for _ in range(2))
+    assert (rig.rank.stats.running, rig.rank.stats.waiting) == (1, 1)
+    assert rig.status(b"/ready") == 200
+    rig.kill()
+    assert (rig.status(b"/ready"), rig.status(b"/health/ready")) == (503, 503)
+    assert (rig.status(b"/health"), rig.status(b"/metrics")) == (200, 200)
+    assert reply_of(post(rig, CHAT, stream=stream)).status == 503
+    rig.wait(5.5)
+    assert rig.reactor.stops == 0
+    rig.wait(1)
+    for client in (running, waiting):
+        reply = reply_of(client)
+        assert (reply.status, reply.complete) == (200, True)
+        if stream:
+            assert finishes(events(reply.body)) == [(0, "length")]
+    rig.wait(FLUSH)
+    assert rig.reactor.stops == 1
+    assert (rig.rank.stats.finished["length"], rig.rank.stats.finished["abort"]) == (2, 0)
+
+
+def test_a_connection_ends_with_its_reply_once_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch)
+    client = post(rig, CHAT, max_tokens=1)
+    rig.kill()
+    rig.wait(1.25)
+    assert reply_of(client).status == 200
+    assert client.fate == "closed"
+    assert rig.reactor.stops == 1, "there is nobody to wait for"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("timeout", [0.0, 2.5])
+def test_when_the_time_is_over_the_rest_is_told_and_aborted(
+    monkeypatch: pytest.MonkeyPatch, stream: bool, timeout: float
+) -> None:
+    rig = DrainRig(monkeypatch, timeout=timeout)
+    clients = [post(rig, CHAT, stream=stream, max_tokens=50) for _ in range(2)]
+    rig.kill()
+    if timeout:
+        rig.wait(timeout - 0.125)
+        assert rig.rank.stats.running == 1
+    rig.wait(0.5)
+    assert rig.rank.engine.idle
+    assert rig.rank.stats.finished["abort"] == 2
+    assert rig.reactor.stops == 1
+    for client in clients:
+        reply = reply_of(client)
+        assert reply.complete
+        assert client.fate == "closed"
+        if stream:
+            error, done = events(reply.body)[-2:]
+            assert (error["error"]["code"], done) == (503, "[DONE]")
+        else:
+            assert (reply.status, reply.error["error"]["code"]) == (503, 503)
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_stops_at_once(monkeypatch: pytest.MonkeyPatch, second: int) -> None:
+    rig = DrainRig(monkeypatch)
+    post(rig, CHAT)
+    rig.kill()
+    rig.wait(1)
+    assert rig.reactor.stops == 0
+    rig.kill(second)
+    assert rig.reactor.stops == 1
+    rig.kill(second)
+    rig.wait(70)
+    assert rig.reactor.stops == 1
+
+
+def test_two_signals_before_the_reactors_turn_stop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch)
+    post(rig, CHAT)
+    rig.installed[signal.SIGTERM](signal.SIGTERM, None)
+    rig.installed[signal.SIGINT](signal.SIGINT, None)
+    assert rig.reactor.stops == 0
+    rig.kill()
+    assert rig.reactor.stops == 1
+
+
+def test_a_client_that_leaves_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch)
+    client = post(rig, CHAT, max_tokens=50)
+    rig.kill()
+    rig.wait(1)
+    client.rst()
+    rig.wait(0.25)
+    assert rig.reactor.stops == 1
+
+
+def unread_stream(rig: RankRig) -> Client:
+    client = post(rig, CHAT, stream=True)
+    client.transport.client_reads = False
+    client.protocol.pauseProducing()
+    client.transport._producer_paused = True
+    return client
+
+
+@pytest.mark.parametrize(("timeout", "until"), [(20.0, 20.0), (5.25, 5.0 + FLUSH), (3.0, 3.0 + FLUSH)])
+def test_a_client_that_does_not_read_is_waited_for_in_the_time_there_is(
+    monkeypatch: pytest.MonkeyPatch, timeout: float, until: float
+) -> None:
+    """The rest of the time for draining, and a moment in any case."""
+    rig = DrainRig(monkeypatch, timeout=timeout)
+    unread_stream(rig)
+    rig.kill()
+    rig.wait(until - 0.25)
+    assert rig.rank.engine.idle
+    assert rig.reactor.stops == 0
+    rig.wait(0.5)
+    assert rig.reactor.stops == 1
+
+
+def test_a_client_that_reads_late_in_a_drain_has_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch)
+    client = unread_stream(rig)
+    rig.kill()
+    rig.wait(5.5)
+    client.transport.client_reads = True
+    client.transport.drain()
+    rig.wait(0.25)
+    assert finishes(events(reply_of(client).body)) == [(0, "length")]
+    assert reply_of(client).complete
+    assert (client.fate, rig.reactor.stops) == ("closed", 1)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /versi", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
+)
+def test_a_half_sent_request_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    rig = DrainRig(monkeypatch)
+    rig.connect().send(*([sent] if sent else []))
+    rig.kill()
+    rig.wait(FLUSH)
+    assert rig.reactor.stops == 1
+
+
+def test_a_pipelined_request_is_answered_though_the_rest_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been on its way before anybody knew."""
+    rig = DrainRig(monkeypatch)
+    client = post(rig, CHAT, max_tokens=2).send(get(b"/version"))
+    rig.kill()
+    rig.wait(2.5)
+    first, second = read_replies(client.received, [b"POST", b"GET"], ended=True)
+    assert (first.status, second.status) == (200, 200)
+    assert rig.reactor.stops == 1
+
+
+def test_a_drain_that_fails_stops_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch, timeout=1.0)
+    post(rig, CHAT, max_tokens=50)
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(rig.rank.driver, "abort_all", broken)
+    rig.kill()
+    rig.wait(1.25)
+    assert rig.reactor.stops == 1
+
+
+def test_the_daemons_own_stop_ends_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reactor may be stopped by somebody else meanwhile."""
+    rig = DrainRig(monkeypatch)
+    post(rig, CHAT, max_tokens=50)
+    rig.kill()
+    rig.reactor.stop()
+    rig.drain.stopService()
+    rig.wait(70)
+    assert rig.reactor.stops == 1
+
+
+def test_the_log_tells_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch, timeout=2.5)
+    for _ in range(3):
+        post(rig, CHAT)
+    with capturedLogs() as logged:
+        rig.drain.begin("SIGTERM")
+    (event,) = logged
+    told = event["log_format"].format(**event)
+    assert "SIGTERM" in told
+    assert "1 running and 2 waiting" in told
+    assert "2.5 seconds" in told
+
+
+def test_metrics_and_load_are_true_while_draining(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch)
+    for _ in range(3):
+        post(rig, CHAT)
+    rig.kill()
+    client = rig.connect().send(get(b"/load"))
+    assert json.loads(reply_of(client).body) == {"server_load": 3}

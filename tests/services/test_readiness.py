@@ -1,0 +1,180 @@
+"""The end of start-up: when the rank is ready, and the lines that tell a person what to try."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.logger import capturedLogs
+
+from llmdsim.config import parse
+from llmdsim.services.rank import Rank
+from llmdsim.services.readiness import Readiness
+from llmdsim.tokenization.builtin import BuiltinTokenizer
+from tests.web.rig import RankRig
+
+
+class Port:
+    def __init__(self, host: Any) -> None:
+        self._host = host
+
+    def getHost(self) -> Any:
+        return self._host
+
+
+class Reactor:
+    def __init__(self) -> None:
+        self.hooks: list[Callable[[], None]] = []
+
+    def callWhenRunning(self, hook: Callable[[], None]) -> None:
+        self.hooks.append(hook)
+
+
+@pytest.fixture(autouse=True)
+def _thawed() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+class ReadinessRig:
+    """A rank that becomes ready on `addresses` when `run` is called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: Any, flags: tuple[str, ...] = ()) -> None:
+        self.stderr = io.StringIO()
+        monkeypatch.setattr(sys, "__stderr__", self.stderr)
+        self.rank: Rank = RankRig(*flags).rank
+        self.addresses = list(addresses)
+        self.reactor = Reactor()
+        ports = lambda: [Port(address) for address in self.addresses]  # noqa: E731
+        self.readiness = Readiness(self.rank.config, self.rank.context, ports, self.reactor)  # type: ignore[arg-type]
+
+    def start(self) -> list[dict[str, Any]]:
+        with capturedLogs() as logged:
+            self.readiness.startService()
+        return logged
+
+    def run(self) -> list[str]:
+        self.start()
+        for hook in self.reactor.hooks:
+            hook()
+        return self.stderr.getvalue().splitlines()
+
+
+def tcp(host: str, port: int = 8000) -> IPv4Address | IPv6Address:
+    return IPv6Address("TCP", host, port) if ":" in host else IPv4Address("TCP", host, port)
+
+
+def test_it_is_ready_when_the_reactor_runs_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = ReadinessRig(monkeypatch, tcp("::"))
+    rig.start()
+    assert (rig.rank.context.ready, rig.stderr.getvalue()) == (False, "")
+    for hook in rig.reactor.hooks:
+        hook()
+    assert rig.rank.context.ready
+    assert gc.get_freeze_count() > 0
+
+
+@pytest.mark.parametrize(
+    ("host", "where"),
+    [
+        ("::", "http://localhost:8000"),
+        ("0.0.0.0", "http://localhost:8000"),
+        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("192.0.2.7", "http://192.0.2.7:8000"),
+        ("::1", "http://[::1]:8000"),
+        ("2001:db8::7", "http://[2001:db8::7]:8000"),
+    ],
+)
+def test_the_line_tells_the_address_and_a_curl_to_try(
+    monkeypatch: pytest.MonkeyPatch, host: str, where: str
+) -> None:
+    (line,) = ReadinessRig(monkeypatch, tcp(host)).run()
+    told, _, curl = line.partition(" - try: ")
+    assert told == f'llmdsim serves "m" at {where}'
+    assert shlex.split(curl)[:3] == ["curl", f"{where}/v1/chat/completions", "-d"]
+    assert json.loads(shlex.split(curl)[3]) == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hello!"}],
+    }
+
+
+@pytest.mark.parametrize("path", ["/run/llmdsim.sock", "/tmp/a b/it's $HOME;x.sock", "/tmp/é.sock"])
+def test_a_unix_socket_is_told_with_the_option_curl_needs(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    (line,) = ReadinessRig(monkeypatch, UNIXAddress(path.encode())).run()
+    told, _, curl = line.partition(" - try: ")
+    assert told.endswith(f"at unix:{path}")
+    words = shlex.split(curl)
+    assert words[:5] == ["curl", "--unix-socket", path, "http://localhost/v1/chat/completions", "-d"]
+    assert json.loads(words[5])["model"] == "m"
+
+
+@pytest.mark.parametrize(
+    "model", ["it's", 'a "b"', "a b", "$(id)", "é中😀", "back\\slash", "org/m", "two\nlines"]
+)
+def test_whatever_the_model_is_called_the_curl_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    rig = ReadinessRig(monkeypatch, tcp("::"), flags=("--served-model-name", model))
+    (line,) = rig.run()
+    words = shlex.split(line.partition(" - try: ")[2])
+    assert len(words) == 4
+    assert json.loads(words[3])["model"] == model
+
+
+def test_every_port_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ReadinessRig(monkeypatch, tcp("::", 8000), UNIXAddress(b"/s"), tcp("127.0.0.1", 9)).run()
+    assert [line.partition(" - try")[0].rpartition(" ")[2] for line in lines] == [
+        *("http://localhost:8000", "unix:/s", "http://127.0.0.1:9")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "port"),
+    [
+        ([tcp("::", 8123)], b"8123"),
+        ([UNIXAddress(b"/s"), tcp("127.0.0.1", 9), tcp("::", 10)], b"9"),
+        ([UNIXAddress(b"/s")], b"8000"),
+        ([], b"8000"),
+    ],
+)
+def test_replies_tell_the_port_that_was_opened(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[Any], port: bytes
+) -> None:
+    """It may be another than `--port`, with `--listen` or sockets of systemd."""
+    rig = ReadinessRig(monkeypatch, *addresses, flags=("--pod-name", "p"))
+    rig.run()
+    assert b"x-inference-port: %b\r\n" % port in rig.rank.context.reply_headers
+
+
+def test_without_a_terminal_there_is_nothing_to_print_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = ReadinessRig(monkeypatch, tcp("::"))
+    monkeypatch.setattr(sys, "__stderr__", None)
+    assert rig.run() == []
+    assert rig.rank.context.ready
+
+
+def test_the_configuration_is_logged_once_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = ReadinessRig(monkeypatch, tcp("::"), flags=("--api-key", "hush", "--max-num-seqs", "7"))
+    (event,) = rig.start()
+    told = event["log_format"].format(**event)
+    assert json.loads(told.removeprefix("configuration: "))["max-num-seqs"] == 7
+    assert "hush" not in told
+
+
+def test_flags_without_effect_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = ("--gpu-memory-utilization", "0.5", "--enforce-eager")
+    config = parse(["--model", "m", *flags], {})
+    assert config.ignored_flags
+    rank = Rank(config, BuiltinTokenizer(), RankRig().clock)
+    with capturedLogs() as logged:
+        Readiness(config, rank.context, list, Reactor()).startService()
+    _, event = logged
+    told = event["log_format"].format(**event)
+    assert all(name in told for name in config.ignored_flags)

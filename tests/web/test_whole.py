@@ -1,0 +1,170 @@
+"""Whole replies: the JSON of both kinds, what usage counts, and when the one answer comes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from llmdsim.web.usage import prompt_details, usage
+from tests.conformance import shapes
+from tests.web.clients import CHAT, TEXT, fields, post, reply_of, request
+from tests.web.rig import RankRig
+from tests.wire.channel import read_replies
+
+PACED = ("--time-to-first-token", "1s", "--inter-token-latency", "1s")
+BOTH = pytest.mark.parametrize("path", [CHAT, TEXT])
+
+
+def body_of(rig: RankRig, path: str, **more: Any) -> Any:
+    reply = reply_of(post(rig, path, **more))
+    assert reply.status == 200, reply.body
+    return json.loads(reply.body)
+
+
+def texts(path: str, body: Any) -> list[str]:
+    return [c["message"]["content"] if path == CHAT else c["text"] for c in body["choices"]]
+
+
+@BOTH
+def test_every_key_is_there_in_vllms_order(path: str) -> None:
+    body = body_of(RankRig(), path)
+    assert tuple(body) == (shapes.CHAT_BODY if path == CHAT else shapes.TEXT_BODY)
+    (choice,) = body["choices"]
+    assert tuple(choice) == (shapes.CHAT_CHOICE if path == CHAT else shapes.TEXT_CHOICE)
+    assert tuple(body["usage"]) == shapes.USAGE
+    assert body["object"] == ("chat.completion" if path == CHAT else "text_completion")
+    assert body["model"] == "m"
+    if path == CHAT:
+        assert tuple(choice["message"]) == shapes.MESSAGE
+        assert choice["message"]["role"] == "assistant"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "text", ['quo"te \\ back\nslash\ttab', "é 中文 😀 \u2028", "</script>\x00\x1f", "  "]
+)
+def test_any_text_is_good_json(path: str, text: str) -> None:
+    more = {"messages": [{"role": "user", "content": text}]} if path == CHAT else {"prompt": text}
+    assert texts(path, body_of(RankRig("--mode", "echo"), path, max_tokens=500, **more)) == [text]
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["org/model", 'a "b" \\', "é中😀", "%b %d"])
+def test_any_model_name_is_good_json(path: str, name: str) -> None:
+    assert body_of(RankRig("--served-model-name", name), path)["model"] == name
+
+
+def test_usage_counts_each_prompt_once_and_every_choice() -> None:
+    rig = RankRig("--mode", "echo", "--max-num-seqs", "6")
+    body = body_of(rig, TEXT, prompt=["a b", "c d e"], n=3, max_tokens=9)
+    assert body["usage"] == {
+        "prompt_tokens": 5,
+        "total_tokens": 5 + 3 * 5,
+        "completion_tokens": 3 * 5,
+        "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": None,
+    }
+    assert [choice["index"] for choice in body["choices"]] == list(range(6))
+    assert texts(TEXT, body) == ["a b"] * 3 + ["c d e"] * 3
+
+
+def test_usage_as_json() -> None:
+    assert json.loads(usage(3, 4)) == {"prompt_tokens": 3, "total_tokens": 7, "completion_tokens": 4}
+    assert prompt_details(None) == b',"prompt_tokens_details":null'
+    assert json.loads(usage(0, 0, prompt_details(5)))["prompt_tokens_details"] == {"cached_tokens": 5}
+
+
+@BOTH
+def test_details_may_be_left_out(path: str) -> None:
+    rig = RankRig("--no-enable-prompt-tokens-details")
+    assert body_of(rig, path)["usage"]["prompt_tokens_details"] is None
+
+
+@BOTH
+def test_what_is_asked_for_is_told_of_every_choice(path: str) -> None:
+    rig = RankRig()
+    logprobs = {"logprobs": True, "top_logprobs": 2} if path == CHAT else {"logprobs": 2}
+    body = body_of(rig, path, n=2, return_token_ids=True, prompt_logprobs=1, **logprobs)
+    prompts = body["prompt_token_ids"] if path == CHAT else body["choices"][0]["prompt_token_ids"]
+    logs = body["prompt_logprobs"] if path == CHAT else body["choices"][0]["prompt_logprobs"]
+    assert len(prompts) == len(logs) == body["usage"]["prompt_tokens"]
+    assert logs[0] is None
+    for choice, text in zip(body["choices"], texts(path, body), strict=True):
+        assert len(choice["token_ids"]) == 5
+        found = choice["logprobs"]
+        tokens = [entry["token"] for entry in found["content"]] if path == CHAT else found["tokens"]
+        assert "".join(tokens) == text
+    plain = body_of(rig, path, n=2)
+    for choice in plain["choices"]:
+        assert (choice["token_ids"], choice["logprobs"]) == (None, None)
+
+
+def test_a_prompt_echoed_alone_tells_its_own_logprobs() -> None:
+    body = body_of(RankRig(), TEXT, echo=True, max_tokens=0, logprobs=1)
+    (choice,) = body["choices"]
+    assert choice["text"] == "one two"
+    assert "".join(choice["logprobs"]["tokens"]) == "one two"
+    assert choice["finish_reason"] == "length"
+
+
+def test_an_echo_goes_before_every_choice() -> None:
+    body = body_of(RankRig(), TEXT, echo=True, n=2, prompt=["a b", "c d"], logprobs=1)
+    shown = texts(TEXT, body)
+    assert [text.startswith("a b") for text in shown] == [True, True, False, False]
+    assert all(text.startswith("c d") for text in shown[2:])
+    for choice, text in zip(body["choices"], shown, strict=True):
+        assert "".join(choice["logprobs"]["tokens"]) == text
+        assert len(choice["logprobs"]["tokens"]) == 2 + 5
+
+
+@BOTH
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_answer_comes_with_the_last_token_of_the_last_choice(path: str, n: int) -> None:
+    rig = RankRig("--max-num-seqs", "1", *PACED)
+    client = post(rig, path, n=n)
+    rig.clock.pump([1.0] * (5 * n - 1))
+    assert client.received == b""
+    rig.clock.advance(1)
+    assert len(client.transport.writes) == 1  # type: ignore[attr-defined]
+    body = json.loads(reply_of(client).body)
+    assert [c["index"] for c in body["choices"]] == list(range(n))
+    assert body["usage"]["completion_tokens"] == 5 * n
+
+
+def test_choices_are_in_order_whichever_ends_first() -> None:
+    rig = RankRig("--mode", "echo", *PACED)
+    client = post(rig, TEXT, prompt=["a b c d", "e", "f g"], max_tokens=50)
+    rig.clock.pump([1.0] * 4)
+    body = json.loads(reply_of(client).body)
+    assert texts(TEXT, body) == ["a b c d", "e", "f g"]
+    assert [c["finish_reason"] for c in body["choices"]] == ["stop"] * 3
+
+
+@BOTH
+def test_without_latency_the_answer_is_one_write_and_leaves_nothing_behind(path: str) -> None:
+    rig = RankRig()
+    client = post(rig, path, n=3)
+    assert len(client.transport.writes) == 1  # type: ignore[attr-defined]
+    assert rig.rank.engine.idle
+    assert rig.clock.getDelayedCalls() == []
+
+
+def test_pipelined_replies_come_one_by_one_in_order() -> None:
+    rig = RankRig("--mode", "echo", *PACED)
+    client = rig.connect()
+    prompts = ["a b c", "d", "e f"]
+    client.send(b"".join(request(TEXT, fields(TEXT, prompt=prompt)) for prompt in prompts))
+    assert rig.rank.stats.running == 1
+    rig.clock.pump([1.0] * 8)
+    replies = read_replies(client.received, [b"POST"] * 3, ended=False)
+    assert [texts(TEXT, json.loads(reply.body)) for reply in replies] == [[prompt] for prompt in prompts]
+
+
+@BOTH
+def test_different_servers_have_different_fingerprints(path: str) -> None:
+    def fingerprint(*flags: str) -> str:
+        return str(body_of(RankRig(*flags), path)["system_fingerprint"])
+
+    assert fingerprint() == fingerprint() != fingerprint("--max-num-seqs", "7")
