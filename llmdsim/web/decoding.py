@@ -2,8 +2,8 @@
 
 The media type is deliberately not checked: `curl -d` says `application/x-www-form-urlencoded`, and users of
 llm-d-inference-sim send JSON that way. Only `multipart/form-data` is refused, where the body cannot be JSON.
-(vLLM takes `application/json` alone.) Bodies in UTF-16 or UTF-32 and a byte order mark are read, as vLLM reads them;
-malformed UTF-8 is refused.
+(vLLM takes `application/json` alone.) Bodies in UTF-16 or UTF-32 and a byte order mark are read, as vLLM
+reads them; malformed UTF-8 is refused.
 """
 
 from __future__ import annotations

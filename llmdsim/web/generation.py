@@ -41,13 +41,15 @@ def text_prompt(context: Context, request: ChatRequest | TextRequest, text: str)
     kept = truncation(request, limits)
     if kept is None:
         return Prompt(tokenizer, text, most=limits.max_model_len)
-    # One token more than is kept, so that the first of those kept is not a piece of one.
-    needed = (kept + 1) * longest
-    return ids_prompt(
-        context,
-        request,
-        Prompt(tokenizer, text[:needed] if request.truncation_side == "right" else text[-needed:]),
-    )
+    from_right = request.truncation_side != "right"
+    window = (kept + 1) * longest
+    while True:
+        part = text[-window:] if from_right else text[:window]
+        prompt = Prompt(tokenizer, part)
+        # With one token more than is kept, none of those kept is a piece of one.
+        if len(part) == len(text) or len(prompt) > kept:
+            return ids_prompt(context, request, prompt)
+        window *= 2
 
 
 def ids_prompt(context: Context, request: ChatRequest | TextRequest, prompt: Prompt) -> Prompt:
@@ -96,7 +98,15 @@ def refuse_too_much(context: Context, asks: Sequence[Sequence[Ask]], wants: Repl
             raise ApiError(400, f"The reply would echo more than {MOST_REPEATED} characters.", param="n")
     shape = first.logprobs
     if shape is not None:
-        listed = shape.listed * sum(ask.requested_max or 0 for choices in asks for ask in choices)
+        # Random replies to clients that name no length are short.
+        tokens = sum(
+            ask.min_tokens
+            if ask.requested_max is None and not ask.ignore_eos and not context.echoes
+            else ask.max_tokens
+            for choices in asks
+            for ask in choices
+        )
+        listed = shape.listed * tokens
         if listed > MOST_LISTED:
             raise ApiError(400, f"The reply would list more than {MOST_LISTED} log probabilities.", param="n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from twisted.logger import Logger
 
 from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.pacing import BURST
@@ -16,6 +17,8 @@ from llmdsim.web.usage import usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire import sse
 from llmdsim.wire.request import Request
+
+log = Logger()
 
 json = msgspec.json.encode
 
@@ -111,7 +114,12 @@ class ReplyStream:
     def _catch_up(self) -> None:
         behind, self._behind = self._behind, []
         for choice, sequence in behind:
-            choice.reveal(sequence)
+            try:
+                choice.reveal(sequence)
+            except Exception:
+                # No pass of the engine is there to note it.
+                log.failure("a stream failed as its client read on")
+                self.fail(sequence)
 
     def _client_left(self) -> None:
         self._abort_all()

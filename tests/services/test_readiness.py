@@ -8,6 +8,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.logger import capturedLogs
 
 from llmdsim.config import parse
+from llmdsim.services import readiness
 from llmdsim.services.rank import Rank
 from llmdsim.services.readiness import Readiness
 from llmdsim.tokenization.builtin import BuiltinTokenizer
@@ -153,19 +155,34 @@ def test_replies_tell_the_port_that_was_opened(
     assert b"x-inference-port: %b\r\n" % port in rig.rank.context.reply_headers
 
 
-def test_without_a_terminal_there_is_nothing_to_print_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_stderr_the_line_is_printed_nowhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rig = ReadinessRig(monkeypatch, tcp("::"))
     monkeypatch.setattr(sys, "__stderr__", None)
     assert rig.run() == []
+    assert capsys.readouterr().out == ""
     assert rig.rank.context.ready
 
 
 def test_the_configuration_is_logged_once_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = ReadinessRig(monkeypatch, tcp("::"), flags=("--api-key", "hush", "--max-num-seqs", "7"))
-    (event,) = rig.start()
-    told = event["log_format"].format(**event)
+    lines = [event["log_format"].format(**event) for event in rig.start()]
+    (told,) = [line for line in lines if line.startswith("configuration: ")]
     assert json.loads(told.removeprefix("configuration: "))["max-num-seqs"] == 7
-    assert "hush" not in told
+    assert not any("hush" in line for line in lines)
+
+
+def test_options_that_do_nothing_yet_are_told_when_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = ReadinessRig(monkeypatch, tcp("::"), flags=("--max-num-seqs", "7", "--seed", "1"))
+    effective = {"max-num-seqs": True, "seed": False, "mode": False}
+    options = {
+        name: SimpleNamespace(name=name, field=name.replace("-", "_"), effective=on)
+        for name, on in effective.items()
+    }
+    monkeypatch.setattr(readiness, "OPTIONS", options)
+    _, event = rig.start()
+    assert event["log_format"].format(**event).endswith(": --seed")
 
 
 def test_flags_without_effect_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +192,6 @@ def test_flags_without_effect_are_told_in_one_line(monkeypatch: pytest.MonkeyPat
     rank = Rank(config, BuiltinTokenizer(), RankRig().clock)
     with capturedLogs() as logged:
         Readiness(config, rank.context, list, Reactor()).startService()
-    _, event = logged
-    told = event["log_format"].format(**event)
+    lines = [event["log_format"].format(**event) for event in logged]
+    (told,) = [line for line in lines if line.startswith("accepted")]
     assert all(name in told for name in config.ignored_flags)

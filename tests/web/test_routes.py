@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
@@ -120,8 +121,6 @@ def test_an_id_names_the_reply_whichever_way_it_comes(path: str) -> None:
 def test_every_served_name_can_be_looked_up(name: str) -> None:
     rig = RankRig("--served-model-name", name)
     for safe in ("/", ""):
-        from urllib.parse import quote
-
         reply = ask(rig, get(f"/v1/models/{quote(name, safe=safe)}".encode()))
         assert (reply.status, json.loads(reply.body).get("id")) == (200, name)
 
@@ -346,3 +345,16 @@ def test_the_pieces_of_a_cut_prompt_are_the_prompts_own() -> None:
     client = post(rig, TEXT, prompt=text, truncate_prompt_tokens=1, return_token_ids=True)
     choice = json.loads(reply_of(client).body)["choices"][0]
     assert (choice["prompt_token_ids"], choice["text"]) == (ids[-1:], texts[-1])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("words", "kept", "counted"), [(1, 1, 1), (2, 2, 2), (2, 3, 2), (2, 1, 1)])
+def test_long_pieces_are_cut_by_tokens_and_not_by_characters(
+    side: str, words: int, kept: int, counted: int
+) -> None:
+    rig = RankRig("--mode", "echo")
+    prompt = " ".join("x" * 1000 for _ in range(words))
+    body = {"prompt": prompt, "truncate_prompt_tokens": kept, "truncation_side": side, "echo": True}
+    reply = json.loads(reply_of(rig.post("/v1/completions", body)).body)
+    assert reply["usage"]["prompt_tokens"] == counted
+    assert reply["choices"][0]["text"].replace(" ", "") == "x" * 1000 * counted * 2

@@ -278,6 +278,8 @@ def test_a_rendering_that_fails_is_one_answer_and_frees_everything(
             patch.setattr(sink._stream, "put", broken)  # type: ignore[attr-defined]
             patch.setattr(sink._stream.request, "send", broken)  # type: ignore[attr-defined]
             rig.clock.advance(1)
+            # The choice that still waits has nobody to speak to.
+            assert rig.rank.stats.running + rig.rank.stats.waiting == 1
         else:
             patch.setattr(sink, "_body", broken)
             rig.clock.pump([1.0] * 30)
@@ -383,8 +385,7 @@ def test_leaving_after_the_end_is_no_abort(stream: bool) -> None:
     assert (rig.rank.stats.finished["abort"], rig.rank.stats.finished["length"]) == (0, 1)
 
 
-@pytest.mark.parametrize("paused", [False, True])
-def test_a_client_lost_between_two_choices_of_one_pass(paused: bool) -> None:
+def test_a_client_lost_between_two_choices_of_one_pass() -> None:
     """The transport may find a client gone while the first of its choices is written."""
     rig = RankRig(*PACED)
     client = post(rig, TEXT, stream=True, n=3)
@@ -428,6 +429,17 @@ def test_a_half_closed_client_may_be_served(stream: bool) -> None:
     reply = reply_of(client)
     assert (reply.status, reply.complete, client.fate) == (200, True, "closed")
     assert rig.rank.stats.finished["abort"] == 0
+
+
+def test_each_choice_of_a_seeded_request_has_a_seed_of_its_own() -> None:
+    rig = RankRig()
+
+    def one(seed: int, n: int) -> list[str]:
+        frames = frames_of(post(rig, TEXT, stream=True, seed=seed, n=n, max_tokens=40))
+        return [said(frames, index) for index in range(n)]
+
+    assert one(7, 3) == [*one(7, 1), *one(8, 1), *one(9, 1)]
+    assert len(set(one(7, 3))) == 3
 
 
 def test_whole_and_streamed_replies_of_a_seed_are_the_same() -> None:
