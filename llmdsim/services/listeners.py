@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -128,8 +129,6 @@ def _result(opened: Deferred[IListeningPort], what: str) -> IListeningPort:
 
 
 def _no_ipv6(cause: object) -> bool:
-    import errno  # noqa: PLC0415
-
     return isinstance(cause, OSError) and cause.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 

@@ -16,8 +16,9 @@ from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.chat import Chat
-from llmdsim.web.context import Context, request_id_header
+from llmdsim.web.context import Context
 from llmdsim.web.limits import Limits as RequestLimits
+from llmdsim.web.reply_head import request_id_header
 from llmdsim.web.router import Router, new_app, path_error
 from llmdsim.web.server import Server
 from llmdsim.web.text import Text

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 from klein import Klein
 
 from llmdsim.tokenization.chat import last_text, render_chat
 from llmdsim.web.chat_request import ChatRequest, decode_chat, refuse_untrusted
-from llmdsim.web.context import Context, content_type, reply_id
+from llmdsim.web.context import Context, content_type
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import ChatFrames
-from llmdsim.web.generation import asks_of, generate, text_prompt
+from llmdsim.web.generation import Answer, asks_of, generate, text_prompt
 from llmdsim.web.logprobs import ChatLogprobs
+from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import sampling
+from llmdsim.web.stream import ReplyStream
 from llmdsim.web.wants import ChoiceWants, ReplyWants
-from llmdsim.web.whole import chat_body
+from llmdsim.web.whole import WholeReply, chat_body
 from llmdsim.wire.request import Request
 
 #: Characters of a role that a reply may have: it is in every stream.
@@ -58,14 +58,13 @@ class Chat:
             prompt_logprobs=sampled.prompt_logprobs,
         )
         asks = asks_of(context, prompt, last_text(chat.messages) if context.echoes else None, sampled)
-        base_id, created = reply_id(request, chat.request_id), int(time.time())
-        model, fingerprint = context.model_json, context.fingerprint_json
-        frames = body = None
+        head = reply_head(context, request, chat.request_id)
+        answer: Answer
         if chat.stream:
-            frames = ChatFrames(base_id, created, model, role, fingerprint, wants.usage)
+            answer = ReplyStream(request, context.driver, ChatFrames(head, role, wants.usage), wants)
         else:
-            body = chat_body(base_id, created, model, role, fingerprint, wants)
-        generate(context, request, (asks,), wants, frames, body)
+            answer = WholeReply(request, context.driver, chat_body(head, role, wants), wants)
+        generate(context, (asks,), answer)
 
     def _role_and_echo(self, chat: ChatRequest) -> tuple[str, bytes]:
         """The reply's role, and as the inside of a JSON string what `echo` puts before its text.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from random import Random
 from typing import Protocol
 
 import msgspec
@@ -22,17 +20,8 @@ from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
 
-#: Characters of a request id.
-LONGEST_ID = 1024
-
 #: The vLLM whose behaviour is simulated.
 VLLM_VERSION = "0.33.0"
-
-
-# Ids must not repeat, whatever seed replies are made from and however often the process forks.
-_random = Random()
-os.register_at_fork(after_in_child=_random.seed)
-getrandbits = _random.getrandbits
 
 
 class Driver(Protocol):
@@ -123,20 +112,3 @@ def content_type(request: Request) -> str | None:
     """The body's media type, or None where it is JSON or not told."""
     value = request.headers.get(b"content-type")
     return None if value is None or value == b"application/json" else value.decode("latin-1")
-
-
-def request_id_header(request: Request) -> bytes:
-    """`X-Request-Id` as a header line: the caller's, or 32 random hex digits (vLLM)."""
-    request_id = request.headers.get(b"x-request-id") or b"%032x" % getrandbits(128)
-    return b"x-request-id: %b\r\n" % request_id
-
-
-def reply_id(request: Request, body_id: str | None) -> str:
-    """The part of a reply's id behind its prefix: the caller's, or 16 random hex digits (vLLM)."""
-    given = request.headers.get(b"x-request-id")
-    if given:
-        body_id = given.decode("latin-1")
-    if body_id and len(body_id) > LONGEST_ID:
-        # It is in every frame of a stream.
-        raise ApiError.parameter(f"A request id is at most {LONGEST_ID} characters long.", "request_id")
-    return body_id or f"{getrandbits(64):016x}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from llmdsim.engine.engine import QueueFull
-from llmdsim.engine.sequence import Family
+from llmdsim.engine.sequence import Family, Sink
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.ask import Ask
 from llmdsim.tokenization.prompt import Prompt
@@ -13,12 +14,9 @@ from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import refuse_by_characters, truncation
 from llmdsim.web.errors import ApiError
-from llmdsim.web.frames import Frames
 from llmdsim.web.sampling import Sampling
-from llmdsim.web.stream import ReplyStream, StreamedChoice
 from llmdsim.web.text_request import TextRequest
 from llmdsim.web.wants import ReplyWants
-from llmdsim.web.whole import Body, WholeReply
 from llmdsim.wire.request import Request
 
 #: What one reply may echo, in characters, and the log probabilities it may list.
@@ -111,28 +109,29 @@ def refuse_too_much(context: Context, asks: Sequence[Sequence[Ask]], wants: Repl
             raise ApiError(400, f"The reply would list more than {MOST_LISTED} log probabilities.", param="n")
 
 
-def generate(
-    context: Context,
-    request: Request,
-    asks: Sequence[Sequence[Ask]],
-    wants: ReplyWants,
-    frames: Frames | None,
-    body: Body | None,
-) -> None:
-    """Answer with the choices asked for, prompt by prompt: in `frames` as they fall due, or in one `body`.
+class Answer(Protocol):
+    """A reply in the making; `sequences` are its choices' in the order of their indexes."""
+
+    request: Request
+    wants: ReplyWants
+    sequences: Sequence[EngineSequence]
+
+    def sinks(self) -> Sequence[Sink]:
+        """A sink for each choice."""
+
+    def open(self) -> None:
+        """Send what can be sent before the first token, if nothing has been."""
+
+
+def generate(context: Context, asks: Sequence[Sequence[Ask]], answer: Answer) -> None:
+    """Have the choices asked for, prompt by prompt, made into `answer`.
 
     Raises ApiError 429 when the engine has no room for all of them; none is started then.
     """
-    refuse_too_much(context, asks, wants)
+    request = answer.request
+    refuse_too_much(context, asks, answer.wants)
     request.common_headers += context.reply_headers
-    answer: ReplyStream | WholeReply
-    if frames is not None:
-        answer = ReplyStream(request, context.driver, frames, wants)
-        sinks: Sequence[StreamedChoice | WholeReply] = answer.sinks()
-    else:
-        assert body is not None
-        answer = WholeReply(request, context.driver, body, wants)
-        sinks = [answer] * len(wants.choices)
+    sinks = answer.sinks()
     sequences: list[EngineSequence] = []
     for choices in asks:
         family = Family(len(choices)) if len(choices) > 1 else None
@@ -150,5 +149,4 @@ def generate(
             headers=((b"retry-after", RETRY_AFTER),),
         ) from None
     context.driver.run()
-    if isinstance(answer, ReplyStream):
-        answer.open()
+    answer.open()

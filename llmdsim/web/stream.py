@@ -53,17 +53,12 @@ class ReplyStream:
         self.request.start(200, sse.CONTENT_TYPE)
 
     def heads(self) -> bytes:
-        """The frames before the first token of any choice: roles of all choices, then what they echo."""
+        """The frames before the first token of any choice, once."""
         if self._heads_sent:
             return b""
         self._heads_sent = True
-        choices = list(enumerate(self.wants.choices))
-        usages = [self.usage_member(choice, 0) for _, choice in choices]
-        roles = [self.frames.role(index, choice.ids_json(), usages[index]) for index, choice in choices]
-        echoes = [
-            self.frames.echo(index, choice.lead, usages[index]) for index, choice in choices if choice.lead
-        ]
-        return b"".join(roles + echoes)
+        choices = self.wants.choices
+        return self.frames.heads(choices, [self.usage_member(choice, 0) for choice in choices])
 
     def usage_member(self, choice: ChoiceWants, completion_tokens: int) -> bytes:
         """The usage so far of a choice, as a member with its leading comma, where every frame has it."""
@@ -190,9 +185,8 @@ class StreamedChoice:
         prompt_ids = NULL
         if start < 0:
             start = 0
-            if frames.heads_apart:
-                out.append(stream.heads())
-            else:
+            out.append(stream.heads())
+            if not frames.heads_apart:
                 lead = choice.lead
                 prompt_ids = choice.ids_json()
         pieces = reply.pieces(start, stop)

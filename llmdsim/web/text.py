@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 from klein import Klein
 
 from llmdsim.reply.ask import Ask
 from llmdsim.tokenization.prompt import Prompt
-from llmdsim.web.context import Context, content_type, reply_id
+from llmdsim.web.context import Context, content_type
 from llmdsim.web.frames import TextFrames
-from llmdsim.web.generation import asks_of, generate, ids_prompt, text_prompt
+from llmdsim.web.generation import Answer, asks_of, generate, ids_prompt, text_prompt
 from llmdsim.web.logprobs import TextLogprobs
+from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import Sampling, sampling
+from llmdsim.web.stream import ReplyStream
 from llmdsim.web.text_request import TextRequest, decode_text, prompts
 from llmdsim.web.wants import ChoiceWants, ReplyWants
-from llmdsim.web.whole import text_body
+from llmdsim.web.whole import WholeReply, text_body
 from llmdsim.wire.request import Request
 
 
@@ -60,14 +60,13 @@ class Text:
             cached=context.config.enable_prompt_tokens_details,
             prompt_logprobs=counted,
         )
-        base_id, created = reply_id(request, text.request_id), int(time.time())
-        model, fingerprint = context.model_json, context.fingerprint_json
-        frames = body = None
+        head = reply_head(context, request, text.request_id)
+        answer: Answer
         if text.stream:
-            frames = TextFrames(base_id, created, model, fingerprint, wants.usage)
+            answer = ReplyStream(request, context.driver, TextFrames(head, wants.usage), wants)
         else:
-            body = text_body(base_id, created, model, fingerprint, wants)
-        generate(context, request, asks, wants, frames, body)
+            answer = WholeReply(request, context.driver, text_body(head, wants), wants)
+        generate(context, asks, answer)
 
     def _choice(self, text: TextRequest, prompt: Prompt, sampled: Sampling) -> ChoiceWants:
         logprobs = None

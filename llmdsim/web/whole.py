@@ -15,6 +15,7 @@ from llmdsim.web.context import Driver
 from llmdsim.web.errors import error_body, gave_up
 from llmdsim.web.frames import NULL, finish_members
 from llmdsim.web.logprobs import prompt_logprobs
+from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.usage import prompt_details, usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire.request import Request
@@ -33,14 +34,21 @@ class WholeReply:
 
     def __init__(self, request: Request, driver: Driver, body: Body, wants: ReplyWants) -> None:
         self.sequences: Sequence[EngineSequence] = ()
-        self._request = request
+        self.request = request
         self._driver = driver
         self._body = body
-        self._wants = wants
+        self.wants = wants
         self._left = len(wants.choices)
         self._completion_tokens = 0
         self._cached_tokens = 0
         request.on_lost = self._abort_all
+
+    def sinks(self) -> list[WholeReply]:
+        """A sink for each choice: this one."""
+        return [self] * len(self.wants.choices)
+
+    def open(self) -> None:
+        """Nothing can be sent yet."""
 
     def reveal(self, sequence: EngineSequence) -> None:
         reason = sequence.finish_reason
@@ -62,7 +70,7 @@ class WholeReply:
 
     def _listed(self) -> int:
         """How many log probabilities the body lists."""
-        wants = self._wants
+        wants = self.wants
         shape = wants.choices[0].logprobs
         listed = 0 if shape is None else self._completion_tokens * shape.listed
         if wants.prompt_logprobs is not None:
@@ -70,18 +78,18 @@ class WholeReply:
         return listed
 
     def _respond(self, body: bytes) -> None:
-        self._request.respond(200, body)
+        self.request.respond(200, body)
 
     def _failed(self, failure: Failure) -> None:
-        self._request.fail(failure)
+        self.request.fail(failure)
 
     def fail(self, sequence: EngineSequence) -> None:
         self._abort_all()
         status, message = gave_up(sequence.finish_reason)
-        self._request.respond(status, error_body(status, message))
+        self.request.respond(status, error_body(status, message))
 
     def _usage(self) -> bytes:
-        wants = self._wants
+        wants = self.wants
         details = prompt_details(self._cached_tokens if wants.cached else None)
         details += b',"completion_tokens_details":null'
         return usage(wants.prompt_tokens, self._completion_tokens, details)
@@ -115,14 +123,11 @@ def _prompt_logprobs(choice: ChoiceWants, count: int | None) -> bytes:
 
 
 def chat_body(
-    reply_id: str,
-    created: int,
-    model: bytes,
+    head: ReplyHead,
     role: str,
-    fingerprint: bytes,
     wants: ReplyWants,
 ) -> Body:
-    """The `chat.completion` object: vLLM 0.33's keys, nulls kept. `model` and `fingerprint` are JSON."""
+    """The `chat.completion` object: vLLM 0.33's keys, nulls kept."""
 
     def body(sequences: Sequence[EngineSequence], usage: bytes) -> bytes:
         choices = []
@@ -149,11 +154,11 @@ def chat_body(
             b'"system_fingerprint":%b,"usage":%b,"prompt_logprobs":%b,"prompt_token_ids":%b,"prompt_text":null,'
             b'"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}'
             % (
-                json("chatcmpl-" + reply_id),
-                created,
-                model,
+                json("chatcmpl-" + head.id),
+                head.created,
+                head.model,
                 b",".join(choices),
-                fingerprint,
+                head.fingerprint,
                 usage,
                 _prompt_logprobs(first, wants.prompt_logprobs),
                 first.ids_json(),
@@ -164,13 +169,10 @@ def chat_body(
 
 
 def text_body(
-    reply_id: str,
-    created: int,
-    model: bytes,
-    fingerprint: bytes,
+    head: ReplyHead,
     wants: ReplyWants,
 ) -> Body:
-    """The `text_completion` object: vLLM 0.33's keys, nulls kept. `model` and `fingerprint` are JSON."""
+    """The `text_completion` object: vLLM 0.33's keys, nulls kept."""
 
     def body(sequences: Sequence[EngineSequence], usage: bytes) -> bytes:
         choices = []
@@ -195,11 +197,11 @@ def text_body(
             b'"system_fingerprint":%b,"usage":%b,"kv_transfer_params":null,"ec_transfer_params":null,'
             b'"metrics":null}'
             % (
-                json("cmpl-" + reply_id),
-                created,
-                model,
+                json("cmpl-" + head.id),
+                head.created,
+                head.model,
                 b",".join(choices),
-                fingerprint,
+                head.fingerprint,
                 usage,
             )
         )
