@@ -52,6 +52,17 @@ class Engine:
         places = self._max_num_seqs + self._max_waiting
         if len(sequences) > places - self.stats.running - len(self._waiting):
             raise QueueFull
+        if (
+            len(sequences) == 1
+            and not self._waiting
+            and not self._admitting
+            and self.stats.running < self._max_num_seqs
+        ):
+            # Nearly every request: no queue to go through.
+            (sequence,) = sequences
+            sequence.arrival = now
+            self._start(sequence, now)
+            return
         for sequence in sequences:
             sequence.arrival = now
             self._waiting[sequence] = None
@@ -140,7 +151,8 @@ class Engine:
             return
         self._end(sequence, reply.finish_reason, now)
         self._tell(sequence, now)
-        self._admit(now)
+        if self._waiting:
+            self._admit(now)
 
     def _tell(self, sequence: Sequence, now: float) -> None:
         try:

@@ -50,7 +50,7 @@ def varied(mean: float, std_dev: float, random: Random) -> float:
 class Latency:
     """Times for one engine; `running` is how many sequences run at that instant, this one included."""
 
-    __slots__ = ("_load_step", "_per_token", "_random", "_settings", "constant_gap")
+    __slots__ = ("_load_step", "_per_token", "_random", "_settings", "constant_gap", "constant_prefill")
 
     def __init__(self, settings: LatencySettings) -> None:
         self._settings = settings
@@ -60,10 +60,20 @@ class Latency:
         self._per_token = calculator == "per-token" or (not calculator and not constant_given)
         slots = settings.max_num_seqs
         self._load_step = (settings.time_factor_under_load - 1.0) / (slots - 1) if slots > 1 else 0.0
+        loaded = self._load_step != 0.0
         gap = settings.inter_token_latency
-        varies = self._load_step != 0.0 or settings.inter_token_latency_std_dev != 0.0
+        gap_varies = loaded or settings.inter_token_latency_std_dev != 0.0
         #: The gap between tokens when nothing makes it vary, else None.
-        self.constant_gap = None if gap and varies else gap
+        self.constant_gap = None if gap and gap_varies else gap
+        #: The prefill when nothing makes it vary, else None.
+        self.constant_prefill: float | None
+        if self._per_token:
+            by_prompt = settings.prefill_overhead or settings.prefill_time_per_token
+            self.constant_prefill = None if by_prompt else 0.0
+        else:
+            first = settings.time_to_first_token
+            varies = loaded or settings.time_to_first_token_std_dev != 0.0
+            self.constant_prefill = None if first and varies else first
 
     def load(self, running: int) -> float:
         """1 with one sequence running, the configured factor with all slots taken, linear between."""

@@ -47,7 +47,10 @@ class PerRequestPacing:
         self._stale = 0
 
     def begin(self, sequence: Sequence, now: float, running: int) -> None:
-        prefill = self._latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
+        latency = self._latency
+        prefill = latency.constant_prefill
+        if prefill is None:
+            prefill = latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
         heappush(self._heap, (now + prefill, next(self._serial), sequence))
 
     def drop(self, sequence: Sequence) -> None:

@@ -57,10 +57,13 @@ class EngineDriver:
         self._in_pass = True
         self._last_pass = now = self._seconds()
         try:
-            self.engine.advance(now)
+            deadline = self.engine.advance(now)
         finally:
             self._in_pass = False
-            self._follow_up()
+        if self.engine.faults:
+            self._settle_faults()
+        if deadline is not None or self._call is not None:
+            self._arm(deadline)
 
     def _follow_up(self) -> None:
         if self.engine.faults:

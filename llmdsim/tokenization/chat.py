@@ -26,7 +26,7 @@ def render_chat(messages: Sequence[Message]) -> str:
     """The prompt text of a conversation; `"### user: hi there\\n"` for one plain message."""
     lines = []
     for message in messages:
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             continue
         role = message.get("role")
         call_id = message.get("tool_call_id")
@@ -37,7 +37,7 @@ def render_chat(messages: Sequence[Message]) -> str:
 
 def last_text(messages: Sequence[Message]) -> str:
     """The last message as echo mode answers it, whatever its role: `render_chat`'s line after the colon."""
-    if not messages or not isinstance(messages[-1], Mapping):
+    if not messages or not isinstance(messages[-1], dict):
         return ""
     return _body(messages[-1])
 

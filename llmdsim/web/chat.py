@@ -41,7 +41,8 @@ class Chat:
         context.check_model(chat.model)
         refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
         prompt = text_prompt(context, chat, render_chat(chat.messages))
-        sampled = sampling(chat, len(prompt), context.limits)
+        prompt_tokens = len(prompt)
+        sampled = sampling(chat, prompt_tokens, context.limits)
         role, echoed = self._role_and_echo(chat)
         logprobs = None
         if sampled.logprobs is not None:
@@ -50,7 +51,7 @@ class Chat:
         choice = ChoiceWants(prompt, lead=echoed, logprobs=logprobs, prompt_ids=show_ids)
         wants = ReplyWants(
             choices=[choice] * sampled.n,
-            prompt_tokens=len(prompt),
+            prompt_tokens=prompt_tokens,
             token_ids=show_ids,
             usage=context.always_usage or chat.include_usage,
             continuous_usage=context.always_usage or chat.continuous_usage,

@@ -16,7 +16,8 @@ json = msgspec.json.encode
 
 def finish_members(finish_reason: str, stop_reason: str | int | None) -> bytes:
     """`"finish_reason":…,"stop_reason":…`"""
-    return b'"finish_reason":"%b","stop_reason":%b' % (finish_reason.encode(), json(stop_reason))
+    reason = NULL if stop_reason is None else json(stop_reason)
+    return b'"finish_reason":"%b","stop_reason":%b' % (finish_reason.encode(), reason)
 
 
 class Frames:

@@ -36,9 +36,10 @@ def text_prompt(context: Context, request: ChatRequest | TextRequest, text: str)
     longest = tokenizer.longest_piece
     if len(text) > longest:
         refuse_by_characters(request, len(text), limits, longest)
-    kept = truncation(request, limits)
-    if kept is None:
+    if request.truncate_prompt_tokens is None:
         return Prompt(tokenizer, text, most=limits.max_model_len)
+    kept = truncation(request, limits)
+    assert kept is not None
     from_right = request.truncation_side != "right"
     window = (kept + 1) * longest
     while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from klein import Klein
@@ -79,13 +79,13 @@ class Router:
             request.common_headers = self._common_headers(request)
         handler = self._table.get((request.path, request.method))
         if handler is not None:
-            self._call(request, handler, {})
+            self._call(request, handler)
         else:
             self._match(request)
 
-    def _call(self, request: Request, handler: Handler, variables: dict[str, Any]) -> None:
+    def _call(self, request: Request, handler: Handler, variables: Mapping[str, Any] | None = None) -> None:
         try:
-            result = handler(request, **variables)
+            result = handler(request, **variables) if variables else handler(request)
         except Exception as error:
             fail(request, error)
             return
@@ -113,7 +113,7 @@ class Router:
         except HTTPException:
             self._not_found(request, path)
         else:
-            self._call(request, self._handlers[endpoint], dict(variables))
+            self._call(request, self._handlers[endpoint], variables)
 
     def _wrong_method(self, request: Request, methods: set[str]) -> None:
         allow = b"allow: %b\r\n" % ", ".join(sorted(methods | {"OPTIONS"})).encode()

@@ -14,7 +14,7 @@ from llmdsim.reply.reply import Reply
 from llmdsim.web.context import Driver
 from llmdsim.web.errors import error_body, gave_up
 from llmdsim.web.frames import NULL, finish_members
-from llmdsim.web.logprobs import prompt_logprobs
+from llmdsim.web.logprobs import LogprobShape, prompt_logprobs
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.usage import prompt_details, usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
@@ -39,6 +39,7 @@ class WholeReply:
         self._body = body
         self.wants = wants
         self._left = len(wants.choices)
+        self._lists = wants.prompt_logprobs is not None or wants.choices[0].logprobs is not None
         self._completion_tokens = 0
         self._cached_tokens = 0
         request.on_lost = self._abort_all
@@ -62,7 +63,7 @@ class WholeReply:
         self._left -= 1
         if not self._left:
             sequences, self.sequences = self.sequences, ()
-            if self._listed() > MANY_LISTED:
+            if self._lists and self._listed() > MANY_LISTED:
                 made = deferToThread(self._body, sequences, self._usage())
                 made.addCallbacks(self._respond, self._failed)
             else:
@@ -107,15 +108,9 @@ def _text(choice: ChoiceWants, reply: Reply) -> bytes:
     return choice.lead + reply.json_text()
 
 
-def _logprobs(choice: ChoiceWants, reply: Reply) -> bytes:
-    if choice.logprobs is None:
-        return NULL
+def _logprobs(shape: LogprobShape, choice: ChoiceWants, reply: Reply) -> bytes:
     total = 0 if choice.prompt_only else reply.total
-    return choice.logprobs.render(reply.ids(0, total), reply.token_texts(0, total), 0)
-
-
-def _ids(wants: ReplyWants, reply: Reply) -> bytes:
-    return json(reply.ids(0, reply.total)) if wants.token_ids else NULL
+    return shape.render(reply.ids(0, total), reply.token_texts(0, total), 0)
 
 
 def _prompt_logprobs(choice: ChoiceWants, count: int | None) -> bytes:
@@ -143,9 +138,9 @@ def chat_body(
                     sequence.index,
                     role_json,
                     _text(choice, reply),
-                    _logprobs(choice, reply),
+                    NULL if choice.logprobs is None else _logprobs(choice.logprobs, choice, reply),
                     finish_members(reply.finish_reason, reply.stop_reason),
-                    _ids(wants, reply),
+                    json(reply.ids(0, reply.total)) if wants.token_ids else NULL,
                 )
             )
         first = wants.choices[0]
@@ -185,9 +180,9 @@ def text_body(
                 % (
                     sequence.index,
                     _text(choice, reply),
-                    _logprobs(choice, reply),
+                    NULL if choice.logprobs is None else _logprobs(choice.logprobs, choice, reply),
                     finish_members(reply.finish_reason, reply.stop_reason),
-                    _ids(wants, reply),
+                    json(reply.ids(0, reply.total)) if wants.token_ids else NULL,
                     _prompt_logprobs(choice, wants.prompt_logprobs),
                     choice.ids_json(),
                 )

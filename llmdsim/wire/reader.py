@@ -45,6 +45,7 @@ class RequestReader:
         self.refused = False
         self._channel = channel
         self._limits = limits
+        self._most_head = limits.header_size
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
@@ -153,8 +154,8 @@ class RequestReader:
         if self._replaying_head or self.refused:
             return
         self._header_count += 1
-        self._head_size += len(name) + len(value) + 4
-        if self._head_size > self._limits.header_size or self._header_count > MAX_HEADERS:
+        self._head_size = size = self._head_size + len(name) + len(value) + 4
+        if size > self._most_head or self._header_count > MAX_HEADERS:
             self._refuse_head()
             return
         if not self.in_head:

@@ -25,7 +25,7 @@ class Turn:
     of them.
     """
 
-    MOST = 16
+    MOST = 32
 
     def __init__(self) -> None:
         self._waiting: list[DirectSend] = []
@@ -96,7 +96,8 @@ class DirectSend:
     def flush(self) -> None:
         """Send what `write_soon` was given."""
         if self._soon:
-            self.write(b"")
+            data, self._soon = self._soon, b""
+            self.write(data)
 
     def loseConnection(self) -> None:
         """Close when everything is sent."""

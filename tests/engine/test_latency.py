@@ -34,6 +34,38 @@ PER_TOKEN_TIME = 0.03 + (100 - 20) * 0.00025
 def test_which_prefill_counts(calculator: str, options: dict[str, float], expected: float) -> None:
     latency = Latency(Settings(latency_calculator=calculator, **options))
     assert latency.prefill(100, 20, 1) == pytest.approx(expected)
+    if latency.constant_prefill is not None:
+        assert latency.constant_prefill == expected
+
+
+SECONDS = st.sampled_from([0.0, 0.001, 0.1])
+
+
+@given(
+    calculator=st.sampled_from(["", "constant", "per-token"]),
+    names=st.fixed_dictionaries(
+        {
+            "time_to_first_token": SECONDS,
+            "time_to_first_token_std_dev": SECONDS,
+            "prefill_overhead": SECONDS,
+            "prefill_time_per_token": SECONDS,
+            "prefill_time_std_dev": SECONDS,
+            "inter_token_latency": SECONDS,
+            "inter_token_latency_std_dev": SECONDS,
+            "time_factor_under_load": st.sampled_from([1.0, 2.0]),
+        }
+    ),
+    running=st.integers(1, 5),
+    prompt=st.integers(1, 100),
+)
+def test_what_is_called_constant_is(
+    calculator: str, names: dict[str, float], running: int, prompt: int
+) -> None:
+    latency = Latency(Settings(latency_calculator=calculator, max_num_seqs=5, **names))
+    if latency.constant_prefill is not None:
+        assert latency.prefill(prompt, 0, running) == latency.constant_prefill
+    if latency.constant_gap is not None:
+        assert latency.gap(running) == latency.constant_gap
 
 
 @pytest.mark.parametrize(
