@@ -59,7 +59,7 @@ def exchange(port: int, request: bytes, end: bytes) -> tuple[bytes, bytes]:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
-    session = context.wrap_bio(arrived, leaving)
+    tls = context.wrap_bio(arrived, leaving)
     wire = plain = b""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
 
@@ -74,14 +74,14 @@ def exchange(port: int, request: bytes, end: bytes) -> tuple[bytes, bytes]:
 
         while True:
             try:
-                session.do_handshake()
+                tls.do_handshake()
                 break
             except ssl.SSLWantReadError:
                 pump()
-        session.write(request)
+        tls.write(request)
         while not plain.endswith(end):
             try:
-                plain += session.read(65536)
+                plain += tls.read(65536)
             except ssl.SSLWantReadError:
                 pump()
     return wire, plain
