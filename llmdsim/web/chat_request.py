@@ -167,13 +167,7 @@ def _tools_fit(request: ChatRequest) -> bool:
 def _read_leniently(body: bytes) -> ChatRequest:
     data = decoding.parse(body)
     _apply_raw_rules(data)
-    problems: list[Problem] = []
-    fields = coercion.read(ChatRequest, data, problems, special=_SPECIAL)
-    if problems:
-        raise decoding.refusal(problems)
-    request = decoding.as_struct(fields, ChatRequest)
-    if decoding.nested_too_deeply(request):
-        raise decoding.too_deep()
+    request = coercion.read_whole(ChatRequest, data, _SPECIAL)
     messages.settle(request.messages)
     _settle_options(request)
     return request

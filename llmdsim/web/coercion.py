@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import chain
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import inspect as types
 
+from llmdsim.web import decoding
 from llmdsim.web.decoding import MAX_PROBLEMS, Path, Problem
 from llmdsim.web.errors import shown
 
@@ -30,6 +31,7 @@ _INT64 = 2**63
 _MAX_DIGITS = 4300
 
 Problems = list[Problem]
+S = TypeVar("S", bound=msgspec.Struct)
 Reader = Callable[[Any, Path, Problems], Any]
 
 
@@ -55,6 +57,22 @@ def read(
         else:
             result[name] = _read(field.type, data[name], (*path, name), problems)
     return result
+
+
+def read_whole(struct: type[S], data: Mapping[str, Any], special: Mapping[str, Reader]) -> S:
+    """The struct of a whole body. Raises the 400 with all its problems, or for nesting too deeply."""
+    problems: Problems = []
+    fields = read(struct, data, problems, special=special)
+    if problems:
+        raise decoding.refusal(problems)
+    try:
+        request = msgspec.convert(fields, struct)
+    except (msgspec.ValidationError, RecursionError) as error:
+        # The reading follows the struct's annotations, so this is not reached but by deep nesting.
+        raise decoding.refusal([Problem("value_error", (), str(error))]) from None
+    if decoding.nested_too_deeply(request):
+        raise decoding.too_deep()
+    return request
 
 
 @cache

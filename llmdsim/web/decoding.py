@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,6 @@ _MAX_LINE = 1000
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
 
 Path = tuple[str | int, ...]
-S = TypeVar("S", bound=msgspec.Struct)
 
 _CONTAINERS = (dict, list, msgspec.Struct)
 
@@ -164,15 +163,6 @@ def bad_utf8(body: bytes) -> bool:
     except UnicodeDecodeError:
         return True
     return False
-
-
-def as_struct(fields: dict[str, Any], struct: type[S]) -> S:
-    """The struct of fields that have been read leniently."""
-    try:
-        return msgspec.convert(fields, struct)
-    except (msgspec.ValidationError, RecursionError) as error:
-        # The reading follows the struct's annotations, so this is not reached but by deep nesting.
-        raise refusal([Problem("value_error", (), str(error))]) from None
 
 
 def _refuse_surrogates(data: dict[str, Any]) -> None:

@@ -120,13 +120,7 @@ def _may_be_refused(request: TextRequest) -> bool:
 def _read_leniently(body: bytes) -> TextRequest:
     data = decoding.parse(body)
     _apply_raw_rules(data)
-    problems: list[Problem] = []
-    fields = coercion.read(TextRequest, data, problems, special=_SPECIAL)
-    if problems:
-        raise decoding.refusal(problems)
-    request = decoding.as_struct(fields, TextRequest)
-    if decoding.nested_too_deeply(request):
-        raise decoding.too_deep()
+    request = coercion.read_whole(TextRequest, data, _SPECIAL)
     _settle_options(request)
     return request
 
