@@ -1,27 +1,5 @@
-"""Daemons for the conformance tests, shared by their flags."""
+"""The daemons these tests drive."""
 
-from collections.abc import Iterator
+from tests.integration.fixtures import client, daemon, daemon_with
 
-import pytest
-
-from tests.integration.client import Client
-from tests.integration.daemon import SHARED, Daemon, Pool
-
-
-@pytest.fixture(scope="session")
-def daemon_with() -> Iterator[Pool]:
-    """`daemon_with(*flags)`: a daemon that other tests with the same flags use too."""
-    yield SHARED
-    SHARED.end()
-
-
-@pytest.fixture
-def daemon(daemon_with: Pool) -> Daemon:
-    """A daemon at its defaults."""
-    return daemon_with()
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Client:
-    """A client of it."""
-    return daemon.client
+__all__ = ["client", "daemon", "daemon_with"]
