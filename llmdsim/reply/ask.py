@@ -20,18 +20,14 @@ class ReplySettings(Protocol):
     def echo_ignores_max_tokens(self) -> bool: ...
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """What one choice is asked for, already validated and clamped.
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one choice's answer may and must end, and the seed it is drawn from.
 
-    `echo_text` is what echo mode answers: the prompt's text or the last message's; None for a prompt of ids,
-    whose own pieces are then answered. `max_tokens` (>= 1) is the effective bound, the least of what was
-    requested and the room left in the context; `requested_max` is what the client asked for in so many words,
-    None when it did not (a default of the API is no request). `min_tokens` is at most `max_tokens`; no stop
-    string is empty. `seed` has the choice's index added already.
+    `max_tokens` (>= 1) is the effective bound, the least of what was requested and the room left in the
+    context; `requested_max` is what the client asked for in so many words, None when it did not (a default
+    of the API is no request). `min_tokens` is at most `max_tokens`; no stop string is empty.
     """
 
-    prompt: Prompt
-    echo_text: str | None
     max_tokens: int
     requested_max: int | None
     min_tokens: int = 0
@@ -40,3 +36,14 @@ class Ask(msgspec.Struct, frozen=True):
     stop_token_ids: frozenset[int] = frozenset()
     include_stop: bool = False
     seed: int | None = None
+
+
+class Ask(Bounds, frozen=True, kw_only=True):
+    """What one choice is asked for, already validated and clamped.
+
+    `echo_text` is what echo mode answers: the prompt's text or the last message's; None for a prompt of ids,
+    whose own pieces are then answered. `seed` has the choice's index added already.
+    """
+
+    prompt: Prompt
+    echo_text: str | None

@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
+from llmdsim.reply.ask import Bounds
 from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.context_length import check_context, check_prompt
 from llmdsim.web.errors import ApiError, shown
@@ -28,19 +27,9 @@ MAX_LOGPROB_TOKEN_IDS = 128
 MAX_BAD_WORDS = 128
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """What one choice is asked for. All values are in range; `max_tokens` fits the room after the prompt."""
+class Sampling(Bounds, frozen=True, kw_only=True):
+    """What all choices of one prompt are asked for. All values are in range; `seed` is the first choice's."""
 
-    #: most tokens to generate, >= 1
-    max_tokens: int
-    #: what the client itself asked for; None where a default or the room decides
-    requested_max: int | None
-    min_tokens: int = 0
-    ignore_eos: bool = False
-    stop: tuple[str, ...] = ()
-    stop_token_ids: frozenset[int] = frozenset()
-    include_stop: bool = False
-    seed: int | None = None
     n: int = 1
     #: alternatives to list for each token; 0 gives the token's own alone, None no log probabilities
     logprobs: int | None = None
