@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 
 import pytest
 from twisted.internet.interfaces import IReactorTime, IReadDescriptor
 from twisted.internet.task import LoopingCall, deferLater
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import LogEvent
 from zope.interface.verify import verifyObject
 
 from tests.services.clock_rig import ClockRig
-
-
-@pytest.fixture
-def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClockRig]:
-    rig = ClockRig(monkeypatch)
-    rig.clock.start()
-    yield rig
-    rig.close()
-
-
-@pytest.fixture
-def logged() -> Iterator[list[LogEvent]]:
-    events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)
-    yield events
-    globalLogPublisher.removeObserver(events.append)
 
 
 def test_the_interfaces(rig: ClockRig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,14 +12,6 @@ from hypothesis import strategies as st
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 
 from tests.services.clock_rig import ClockRig
-
-
-@pytest.fixture
-def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClockRig]:
-    rig = ClockRig(monkeypatch)
-    rig.clock.start()
-    yield rig
-    rig.close()
 
 
 def test_a_cancelled_call_does_not_run(rig: ClockRig) -> None:

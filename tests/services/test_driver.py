@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, LogLevel, globalLogPublisher
+from twisted.logger import LogEvent, LogLevel
 
 from llmdsim.engine.engine import QueueFull
 from llmdsim.engine.sequence import Sequence
@@ -62,14 +61,6 @@ class DriverRig(Rig):
     def pending(self) -> list[float]:
         """What the clock is armed for."""
         return [call.getTime() for call in self.clock.getDelayedCalls()]
-
-
-@pytest.fixture
-def logged() -> Iterator[list[LogEvent]]:
-    events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)
-    yield events
-    globalLogPublisher.removeObserver(events.append)
 
 
 def test_tokens_come_at_their_deadlines() -> None:
