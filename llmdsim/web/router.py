@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ from llmdsim.wire.request import Request
 #: A route: given the request and the variables of its path, it answers the request, now or later. What it
 #: raises, or a Deferred it returns fails with, is the answer; the Deferred is cancelled if the client leaves.
 Handler = Callable[..., Any]
+
+#: A variable of a rule, with its converter.
+_VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 
 
 class _Name(PathConverter):
@@ -60,25 +64,27 @@ class Router:
     def __init__(self, app: Klein, common_headers: Callable[[Request], bytes] | None = None) -> None:
         self._common_headers = common_headers
         self._map = app.url_map.bind("")
-        self._handlers: dict[str, Handler] = {}
-        self._table: dict[tuple[bytes, bytes], Handler] = {}
+        self._handlers: dict[str, tuple[Handler, str]] = {}
+        self._table: dict[tuple[bytes, bytes], tuple[Handler, str]] = {}
         self._paths: set[bytes] = set()
         for rule in app.url_map.iter_rules():
             endpoint: Any = app.endpoints[rule.endpoint]
             handler: Handler = getattr(endpoint, "__wrapped__", endpoint)
-            self._handlers[rule.endpoint] = handler
+            route = _VARIABLE.sub(r"{\1}", rule.rule)
+            self._handlers[rule.endpoint] = handler, route
             if not rule.arguments:
                 path = rule.rule.encode()
                 self._paths.add(path)
                 for method in rule.methods or ():
-                    self._table[path, method.encode()] = handler
+                    self._table[path, method.encode()] = handler, route
 
     def handle(self, request: Request) -> None:
         """Answer one request."""
         if self._common_headers is not None:
             request.common_headers = self._common_headers(request)
-        handler = self._table.get((request.path, request.method))
-        if handler is not None:
+        found = self._table.get((request.path, request.method))
+        if found is not None:
+            handler, request.route = found
             self._call(request, handler)
         else:
             self._match(request)
@@ -113,7 +119,8 @@ class Router:
         except HTTPException:
             self._not_found(request, path)
         else:
-            self._call(request, self._handlers[endpoint], variables)
+            handler, request.route = self._handlers[endpoint]
+            self._call(request, handler, variables)
 
     def _wrong_method(self, request: Request, methods: set[str]) -> None:
         allow = b"allow: %b\r\n" % ", ".join(sorted(methods | {"OPTIONS"})).encode()

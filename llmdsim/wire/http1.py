@@ -86,9 +86,7 @@ class HTTP1(Protocol):
         self._closing = True
         self._found.clear()
         self._held.clear()
-        current, self._current = self._current, None
-        if current is not None:
-            current.connection_lost()
+        self._lose_current()
 
     def readConnectionLost(self) -> None:
         """The client sent FIN, which cannot be told from `close()`."""
@@ -105,12 +103,25 @@ class HTTP1(Protocol):
         """Our side is closed; the rest is read and discarded."""
 
     def _client_gone(self) -> None:
-        current, self._current = self._current, None
         try:
-            if current is not None:
-                current.connection_lost()
+            self._lose_current()
         finally:
             self.close()
+
+    def _lose_current(self) -> None:
+        current, self._current = self._current, None
+        if current is not None and not current.finished:
+            try:
+                current.connection_lost()
+            finally:
+                self._tell(current)
+
+    def _tell(self, request: Request) -> None:
+        for ended in self._site.on_ended:
+            try:
+                ended(request)
+            except Exception:
+                log.failure("the end of a request could not be noted")
 
     # --- IPushProducer, towards the transport's buffer
 
@@ -190,6 +201,7 @@ class HTTP1(Protocol):
             self._answer_refusal(item)
             return
         self._current = item
+        item.began = self._site.clock.seconds()
         if self._site.closing:
             item.keep_alive = False
         try:
@@ -199,6 +211,7 @@ class HTTP1(Protocol):
 
     def request_done(self, request: Request) -> None:
         """The response of the current request is written."""
+        self._tell(request)
         if request is not self._current:
             return
         self._current = None
@@ -216,6 +229,7 @@ class HTTP1(Protocol):
         status = refusal.status
         request = Request(self, refusal.method, refusal.path, {})
         request.keep_alive = False
+        request.began = self._site.clock.seconds()
         self._closing = self._lingering = True
         request.respond(status, self._site.error_body(status, refusal.path, refusal.message))
         # A reset, which closing with unread input would cause, could destroy the answer on its way.

@@ -68,6 +68,15 @@ class Request:
     finished = False
     #: Header lines of the response, whatever it will be; each with its line end.
     common_headers = b""
+    #: The path of the route that answers, with its variables in braces; "" where there is none.
+    route = ""
+    #: When its turn to be answered came, in the clock's seconds.
+    began = 0.0
+    #: Of the response: 0 until its head is sent, and its Content-Length, which a stream has none of.
+    status = 0
+    length = 0
+    #: The client left before the response was complete.
+    lost = False
     _chunked = False
 
     def respond(
@@ -77,6 +86,7 @@ class Request:
         if self.finished or self.started:
             return
         self.started = True
+        self.length = len(body)
         framing = b"content-type: %b\r\ncontent-length: %d\r\n" % (content_type, len(body))
         head = self._head(status, extra, framing)
         self.channel.write_soon(head if self.method == b"HEAD" else head + body)
@@ -141,6 +151,7 @@ class Request:
             self.respond(500, self.channel.error_body(500, self.path, "Internal server error"))
 
     def _head(self, status: int, extra: bytes, framing: bytes) -> bytes:
+        self.status = status
         if self.keep_alive:
             connection = b"connection: keep-alive\r\n" if self.clientproto == b"HTTP/1.0" else b""
         else:
@@ -173,7 +184,7 @@ class Request:
         """The client left before the response was complete."""
         if self.finished:
             return
-        self.finished = True
+        self.finished = self.lost = True
         on_lost, self.on_lost, self.on_drain = self.on_lost, None, None
         if on_lost is not None:
             on_lost()

@@ -37,6 +37,8 @@ class Site(Factory):
         self.clock = clock
         self.now: float = clock.seconds()
         self.connections: set[HTTP1] = set()
+        #: Told of each request whose response is complete or whose client left, refused ones included.
+        self.on_ended: list[Callable[[Request], None]] = []
         #: Set while draining: connections end with the response under way.
         self.closing = False
         self._sweep = LoopingCall(self._look_round)
