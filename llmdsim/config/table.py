@@ -294,8 +294,12 @@ class Config:
 
     # -- KV cache --------------------------------------------------------------------------------------------
     enable_kvcache: bool = option(False, "Simulate the KV cache and publish its events", group="KV cache")
-    kv_cache_size: int = option(1024, "Blocks in the cache", low=0, group="KV cache")
-    block_size: Literal[8, 16, 32, 64, 128] = option(16, "Tokens in a block", group="KV cache")
+    kv_cache_size: int = option(
+        1024, "Blocks in the cache; so far only told in metrics", low=0, group="KV cache", effective=True
+    )
+    block_size: Literal[8, 16, 32, 64, 128] = option(
+        16, "Tokens in a block; so far only told in metrics", group="KV cache", effective=True
+    )
     global_cache_hit_threshold: float = option(
         0.0,
         "Part of a prompt that must be cached, else the request ends at once",
@@ -328,6 +332,9 @@ class Config:
     )
 
     # -- Metrics ---------------------------------------------------------------------------------------------
+    disable_log_stats: bool = option(
+        False, "Leave all vllm: families out of /metrics", group="Metrics", effective=True
+    )
     fake_metrics: Json | None = option(
         None, "Values and functions to report in place of measured metrics", runtime=True, group="Metrics"
     )

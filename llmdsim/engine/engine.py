@@ -51,6 +51,7 @@ class Engine:
         """
         places = self._max_num_seqs + self._max_waiting
         if len(sequences) > places - self.stats.running - len(self._waiting):
+            self.stats.refused += 1
             raise QueueFull
         if (
             len(sequences) == 1
@@ -89,8 +90,13 @@ class Engine:
 
     def advance(self, now: float) -> float | None:
         """Reveal every token due at `now`; returns the next deadline, or None when nothing runs."""
+        stats = self.stats
+        before = stats.prompt_tokens - stats.cached_tokens + stats.generation_tokens
         self.pacing.advance(now, self._reveal, self._count_running)
-        self.stats.settle()
+        done = stats.prompt_tokens - stats.cached_tokens + stats.generation_tokens - before
+        if done:
+            stats.pass_tokens.observe(done)
+        stats.settle()
         return self.pacing.next_deadline()
 
     @property
@@ -140,6 +146,7 @@ class Engine:
             sequence.first_token_at = now
             stats.time_to_first_token.observe(now - sequence.arrival)
             stats.prompt_tokens += sequence.prompt_tokens
+            stats.cached_tokens += sequence.cached_tokens
         if tokens > 1:
             # Tokens that leave together have no gap between them.
             stats.inter_token_latency.observe_times(0.0, tokens - 1)
@@ -197,6 +204,8 @@ class Engine:
         stats.inference_time.observe(last - sequence.scheduled_at)
         stats.time_per_output_token.observe(decode / (tokens - 1) if tokens > 1 else 0.0)
         stats.request_prompt_tokens.observe(sequence.prompt_tokens)
+        stats.prefill_computed_tokens.observe(sequence.prompt_tokens - sequence.cached_tokens)
+        stats.request_preemptions.observe(0)
         stats.request_generation_tokens.observe(tokens)
         stats.params_max_tokens.observe(sequence.ask.max_tokens)
         family = sequence.family

@@ -22,8 +22,10 @@ LATENCY_BOUNDS = (
     *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
 N_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0)
+PREEMPTION_BOUNDS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+PASS_BOUNDS = (1.0, *(float(8 << power) for power in range(12)))
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
-
+SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
 
 #: Values a histogram keeps before they are sorted: few enough that a scrape is quick.
 MANY = 1024
@@ -100,21 +102,32 @@ class Stats:
     """All counters of one engine; every attribute is read at scrape and written by the engine alone."""
 
     __slots__ = (
+        "cached_tokens",
         "decode_time",
+        "deferred",
         "e2e_latency",
         "finished",
         "generation_tokens",
         "inference_time",
         "inter_token_latency",
+        "kv_cache_usage",
         "max_num_generation_tokens",
         "params_max_tokens",
         "params_n",
+        "pass_tokens",
+        "preemptions",
+        "prefill_computed_tokens",
         "prefill_time",
+        "prefix_cache_hits",
+        "prefix_cache_queries",
         "prompt_tokens",
         "queue_time",
+        "refused",
         "request_generation_tokens",
+        "request_preemptions",
         "request_prompt_tokens",
         "running",
+        "sleep_state",
         "time_per_output_token",
         "time_to_first_token",
         "waiting",
@@ -124,9 +137,24 @@ class Stats:
         tokens = token_bounds(max_model_len)
         self.running = 0
         self.waiting = 0
+        #: Of the waiting: held back by something other than want of a slot.
+        self.deferred = 0
+        #: Which of SLEEP_STATES it is in.
+        self.sleep_state = "awake"
+        #: The part of the KV cache in use, 0 to 1.
+        self.kv_cache_usage = 0.0
+        self.prefix_cache_queries = 0
+        self.prefix_cache_hits = 0
+        self.preemptions = 0
+        #: Whole prompts whose first token was revealed, and what of them came from the cache.
         self.prompt_tokens = 0
+        self.cached_tokens = 0
         self.generation_tokens = 0
+        #: Requests, not sequences, that found the queue full.
+        self.refused = 0
         self.finished = dict.fromkeys(FINISH_REASONS, 0)
+        #: Prompt tokens computed and tokens revealed in one pass.
+        self.pass_tokens = Histogram(PASS_BOUNDS)
         self.time_to_first_token = Histogram(TTFT_BOUNDS)
         self.inter_token_latency = Histogram(ITL_BOUNDS)
         self.time_per_output_token = Histogram(ITL_BOUNDS)
@@ -140,6 +168,8 @@ class Stats:
         self.max_num_generation_tokens = Histogram(tokens)
         self.params_max_tokens = Histogram(tokens)
         self.params_n = Histogram(N_BOUNDS)
+        self.prefill_computed_tokens = Histogram(tokens)
+        self.request_preemptions = Histogram(PREEMPTION_BOUNDS)
 
     def settle(self) -> None:
         """Sort what the histograms keep, where that has become much: memory is bounded without a scrape."""

@@ -1,6 +1,9 @@
 """The metric families as one table, and the collector that turns the engine's counters into `/metrics`."""
 
-from llmdsim.metrics.collector import Block, Collector
-from llmdsim.metrics.exposition import CONTENT_TYPE
+from llmdsim.metrics.block import Block
+from llmdsim.metrics.cache_config import cache_config
+from llmdsim.metrics.collector import Collector, engine_blocks
+from llmdsim.metrics.http_requests import HttpRequests
+from llmdsim.metrics.process import ProcessBlock
 
-__all__ = ["CONTENT_TYPE", "Block", "Collector"]
+__all__ = ["Block", "Collector", "HttpRequests", "ProcessBlock", "cache_config", "engine_blocks"]

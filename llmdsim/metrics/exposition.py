@@ -1,7 +1,8 @@
-"""The Prometheus text format 0.0.4, byte for byte as Python's prometheus_client writes it.
+"""Lines of the exposition formats, byte for byte as Python's prometheus_client writes them.
 
-Scrapes are frequent, so everything that cannot change between two of them (names, labels, help) is put into a
-`%`-template once; a scrape then only fills numbers in.
+A sample is the same line in the text format 0.0.4 and in OpenMetrics 1.0. Scrapes are frequent: everything
+that cannot change between two of them (names, labels, help) is put into a `%`-template once; a scrape then
+only fills numbers in.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = b"application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 #: From here on `number` writes an exponent, so `%d.0` no longer gives the same text.
 EXPONENT_FROM = 1_000_000

@@ -1,16 +1,17 @@
 """The metric families as one table: vLLM's and llm-d-inference-sim's, each with how it is read from `Stats`.
 
-Names, kinds and labels are vLLM 0.33's (v1/metrics/loggers.py). A counter's name stands here without the
-`_total` that the exposition adds. Every family carries the labels `model_name` and `engine` (rank as text).
+Names, kinds, labels and order are vLLM 0.33's (v1/metrics/loggers.py). A counter's name stands here without
+the `_total` that the exposition adds. Families carry the labels `model_name` and `engine` (rank as text).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from llmdsim.engine.stats import Histogram, Stats
+from llmdsim.engine.stats import FINISH_REASONS, SLEEP_STATES, Histogram, Stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,17 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A gauge or counter split by one more label; the mapping's keys, always the same, are the children."""
+    """A gauge or counter split by one more label; `reads` has a child for each of its values.
+
+    Where it is not `per_engine`, it has no label `engine` and a child is the sum of all ranks.
+    """
 
     name: str
     kind: Literal["gauge", "counter"]
     help: str
     label: str
-    read: Callable[[Stats], Mapping[str, float]]
+    reads: Mapping[str, Callable[[Stats], float]]
+    per_engine: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,20 @@ class Distribution:
 
 
 Family = Scalar | Labelled | Distribution
+
+
+def _sleeps(state: str, stats: Stats) -> float:
+    return stats.sleep_state == state
+
+
+def _finished(reason: str, stats: Stats) -> float:
+    return stats.finished[reason]
+
+
+def _nothing(_: Stats) -> float:
+    """What the simulated vLLM counts and nothing here does yet."""
+    return 0
+
 
 FAMILIES: tuple[Family, ...] = (
     Scalar(
@@ -58,11 +77,93 @@ FAMILIES: tuple[Family, ...] = (
         "Requests in the queue, not yet started.",
         lambda stats: stats.waiting,
     ),
+    Labelled(
+        "vllm:num_requests_waiting_by_reason",
+        "gauge",
+        "Requests in the queue that wait for a slot (capacity), or for something else (deferred).",
+        "reason",
+        {
+            "capacity": lambda stats: stats.waiting - stats.deferred,
+            "deferred": lambda stats: stats.deferred,
+        },
+    ),
+    Labelled(
+        "vllm:engine_sleep_state",
+        "gauge",
+        "1 for the state the engine is in.",
+        "sleep_state",
+        {state: partial(_sleeps, state) for state in SLEEP_STATES},
+    ),
+    Scalar(
+        "vllm:kv_cache_usage_perc",
+        "gauge",
+        "The part of the KV cache in use, 0 to 1.",
+        lambda stats: stats.kv_cache_usage,
+    ),
+    Scalar(
+        "vllm:prefix_cache_queries",
+        "counter",
+        "Prompt tokens looked up in the prefix cache.",
+        lambda stats: stats.prefix_cache_queries,
+    ),
+    Scalar(
+        "vllm:prefix_cache_hits",
+        "counter",
+        "Prompt tokens found in the prefix cache.",
+        lambda stats: stats.prefix_cache_hits,
+    ),
+    Scalar(
+        "vllm:external_prefix_cache_queries",
+        "counter",
+        "Prompt tokens looked up in other instances' caches.",
+        _nothing,
+    ),
+    Scalar(
+        "vllm:external_prefix_cache_hits",
+        "counter",
+        "Prompt tokens found in other instances' caches.",
+        _nothing,
+    ),
+    Scalar("vllm:mm_cache_queries", "counter", "Images and the like looked up in the cache.", _nothing),
+    Scalar("vllm:mm_cache_hits", "counter", "Images and the like found in the cache.", _nothing),
+    Scalar(
+        "vllm:num_preemptions",
+        "counter",
+        "Times a running request was put back into the queue.",
+        lambda stats: stats.preemptions,
+    ),
     Scalar(
         "vllm:prompt_tokens",
         "counter",
         "Prompt tokens of the requests that reached their first token.",
         lambda stats: stats.prompt_tokens,
+    ),
+    Labelled(
+        "vllm:prompt_tokens_by_source",
+        "counter",
+        "The same by where their KV came from.",
+        "source",
+        {
+            "local_compute": lambda stats: stats.prompt_tokens - stats.cached_tokens,
+            "local_cache_hit": lambda stats: stats.cached_tokens,
+            "external_kv_transfer": _nothing,
+        },
+    ),
+    Scalar(
+        "vllm:prompt_tokens_cached",
+        "counter",
+        "Those of them that were not computed here.",
+        lambda stats: stats.cached_tokens,
+    ),
+    Labelled(
+        "vllm:prompt_tokens_cached_by_source",
+        "counter",
+        "Prompt tokens found in a cache as their request was started, by where it was.",
+        "source",
+        {
+            "device": lambda stats: stats.prefix_cache_hits,
+            **dict.fromkeys(("host", "p2p", "disk", "external_unspecified"), _nothing),
+        },
     ),
     Scalar(
         "vllm:generation_tokens",
@@ -75,7 +176,15 @@ FAMILIES: tuple[Family, ...] = (
         "counter",
         "Requests that ended, by the reason they ended for.",
         "finished_reason",
-        lambda stats: stats.finished,
+        {reason: partial(_finished, reason) for reason in FINISH_REASONS},
+    ),
+    Labelled(
+        "vllm:admission_rejections",
+        "counter",
+        "Requests refused because the queue was full.",
+        "reason",
+        {"max_num_queued_reqs": lambda stats: stats.refused, "max_num_queued_tokens": _nothing},
+        per_engine=False,
     ),
     Distribution(
         "vllm:request_prompt_tokens",
@@ -86,6 +195,11 @@ FAMILIES: tuple[Family, ...] = (
         "vllm:request_generation_tokens",
         "Tokens generated for a finished request.",
         lambda stats: stats.request_generation_tokens,
+    ),
+    Distribution(
+        "vllm:iteration_tokens_total",
+        "Prompt tokens computed and tokens generated in one pass of the engine.",
+        lambda stats: stats.pass_tokens,
     ),
     Distribution(
         "vllm:request_max_num_generation_tokens",
@@ -141,6 +255,16 @@ FAMILIES: tuple[Family, ...] = (
         "vllm:request_decode_time_seconds",
         "Seconds from a request's first token to its last.",
         lambda stats: stats.decode_time,
+    ),
+    Distribution(
+        "vllm:request_num_preemptions",
+        "Times a finished request was put back into the queue.",
+        lambda stats: stats.request_preemptions,
+    ),
+    Distribution(
+        "vllm:request_prefill_kv_computed_tokens",
+        "Prompt tokens of a finished request that were computed, not cached.",
+        lambda stats: stats.prefill_computed_tokens,
     ),
     # The peer's names, which its users' dashboards query: one vLLM retired, one without vLLM's `request_`.
     Distribution(

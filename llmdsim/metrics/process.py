@@ -7,6 +7,7 @@ So it is imported at start-up, not during somebody's stream, and a reading is ke
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,29 +16,37 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.openmetrics import exposition as openmetrics
 
 #: Seconds for which one reading is served again.
 KEPT = 1.0
 
 
 class ProcessBlock:
-    """Python's and the process's families in vLLM's order."""
+    """Python's and the process's families in vLLM's order; `clock` is monotonic, in seconds."""
 
-    __slots__ = ("_clock", "_expires", "_registry", "_text")
+    __slots__ = ("_clock", "_kept", "_registry")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._expires = float("-inf")
-        self._text = b""
+        self._kept: dict[Any, tuple[float, bytes]] = {}
         self._registry = CollectorRegistry()
         GCCollector(self._registry)
         PlatformCollector(self._registry)
         ProcessCollector(registry=self._registry)
 
-    def render(self) -> bytes:
-        """The families' text, at most `KEPT` seconds old."""
+    def text(self) -> bytes:
+        """At most `KEPT` seconds old."""
+        return self._written(generate_latest)
+
+    def openmetrics(self) -> bytes:
+        """At most `KEPT` seconds old."""
+        return self._written(openmetrics.generate_latest).removesuffix(b"# EOF\n")
+
+    def _written(self, write: Callable[[CollectorRegistry], bytes]) -> bytes:
         now = self._clock()
-        if now >= self._expires:
-            self._text = generate_latest(self._registry)
-            self._expires = now + KEPT
-        return self._text
+        expires, page = self._kept.get(write, (float("-inf"), b""))
+        if now >= expires:
+            page = write(self._registry)
+            self._kept[write] = now + KEPT, page
+        return page

@@ -11,7 +11,7 @@ from llmdsim.engine.engine import Engine
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
-from llmdsim.metrics import CONTENT_TYPE, Collector
+from llmdsim.metrics import Block, Collector, HttpRequests, ProcessBlock, cache_config, engine_blocks
 from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
 from llmdsim.tokenization.tokenizer import Tokenizer
@@ -55,12 +55,13 @@ class Rank(Service):
             ),
             port=config.port,
         )
-        collector = Collector(self.context.model, [("0", self.stats)])
+        http_requests = HttpRequests(clock.seconds)
+        collector = Collector([ProcessBlock(clock.seconds), *self._engine_blocks(), http_requests])
         app = new_app()
         for routes in (
             Chat(self.context),
             Text(self.context),
-            Server(self.context, collector.render, CONTENT_TYPE.encode()),
+            Server(self.context, collector.page),
         ):
             routes.mount(app)
         router = Router(app, request_id_header if config.enable_request_id_headers else None)
@@ -75,6 +76,13 @@ class Rank(Service):
             ),
             clock,
         )
+        self.site.on_ended.append(http_requests.count)
+
+    def _engine_blocks(self) -> list[Block]:
+        config = self.config
+        if config.disable_log_stats:
+            return []
+        return engine_blocks(self.context.model, [("0", self.stats)], cache_config(config))
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]

@@ -19,12 +19,11 @@ json = msgspec.json.encode
 
 
 class Server:
-    """Routes of one rank; `metrics` renders the exposition, of media type `metrics_type`."""
+    """Routes of one rank; `metrics` gives the exposition for an Accept header, and its content type."""
 
-    def __init__(self, context: Context, metrics: Callable[[], bytes], metrics_type: bytes) -> None:
+    def __init__(self, context: Context, metrics: Callable[[bytes | None], tuple[bytes, bytes]]) -> None:
         self._context = context
         self._metrics = metrics
-        self._metrics_type = metrics_type
 
     def mount(self, app: Klein) -> None:
         """Add the routes."""
@@ -38,6 +37,7 @@ class Server:
             ("/version", ["GET"], self.version),
             ("/load", ["GET"], self.load),
             ("/metrics", ["GET"], self.metrics),
+            ("/metrics/", ["GET"], self.metrics),
             ("/admin/config", ["GET"], self.config),
         ):
             app.route(path, methods=methods, endpoint=path)(handler)
@@ -104,7 +104,7 @@ class Server:
 
     def metrics(self, request: Request) -> None:
         """The Prometheus exposition."""
-        request.respond(200, self._metrics(), self._metrics_type)
+        request.respond(200, *self._metrics(request.headers.get(b"accept")))
 
     def config(self, request: Request) -> None:
         """The effective configuration, secrets masked."""

@@ -12,7 +12,6 @@ from llmdsim.config import OPTIONS
 INERT = {
     "config",
     "ec_transfer_config",
-    "enable_prefix_caching",
     "enforce_eager",
     "mm_processor_kwargs",
     "tensor_parallel_size",

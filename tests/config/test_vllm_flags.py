@@ -58,6 +58,7 @@ def test_the_list_is_whole() -> None:
         "config",
         "enable-force-include-usage",
         "enable-prompt-tokens-details",
+        "disable-log-stats",
     ],
 )
 def test_those_that_are_options_are_ours(name: str) -> None:

@@ -1,0 +1,46 @@
+"""The labels that describe the cache."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmdsim.config import parse
+from llmdsim.metrics import cache_config
+from tests.metrics.vllm import CACHE_CONFIG
+
+
+def test_every_label_of_vllms_with_its_default() -> None:
+    assert cache_config(parse(["--model", "m"], {})) == CACHE_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("flags", "changed"),
+    [
+        (
+            ["--block-size", "32", "--max-model-len", "1000"],
+            {
+                "block_size": "32",
+                "user_specified_block_size": "True",
+                "effective_attention_block_size": "32",
+                "kv_cache_size_tokens": "32768",
+                "kv_cache_max_concurrency": "32.0",
+            },
+        ),
+        (["--block-size", "16"], {"user_specified_block_size": "True"}),
+        (
+            ["--kv-cache-size", "100", "--max-model-len", "1000"],
+            {
+                "num_gpu_blocks": "100",
+                "kv_cache_size_tokens": "1600",
+                "kv_cache_max_concurrency": str(100 / 63),
+            },
+        ),
+        (
+            ["--kv-cache-size", "0"],
+            {"num_gpu_blocks": "0", "kv_cache_size_tokens": "0", "kv_cache_max_concurrency": "0.0"},
+        ),
+        (["--enable-prefix-caching"], {"enable_prefix_caching": "True"}),
+    ],
+)
+def test_our_options_show(flags: list[str], changed: dict[str, str]) -> None:
+    assert cache_config(parse(["--model", "m", *flags], {})) == {**CACHE_CONFIG, **changed}
