@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from llmdsim.engine.engine import QueueFull
 from llmdsim.engine.sequence import Family, Sequence
+from llmdsim.engine.stats import Histogram
 from tests.engine.rig import TICK, Rig, log
 
 #: What a sink does when told, beside noting it.
@@ -67,6 +69,7 @@ class Expected:
 
     finished: Counter[str] = field(default_factory=Counter)
     faults: int = 0
+    refused: int = 0
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -93,6 +96,7 @@ class EngineMachine(RuleBasedStateMachine):
         )
         self.tracks: dict[Sequence, Track] = {}
         self.expected = Expected()
+        self.seen: list[float] = []
 
     # --- what happens
 
@@ -165,6 +169,7 @@ class EngineMachine(RuleBasedStateMachine):
             for track in tracks:
                 assert not log(track.sequence).calls
                 del self.tracks[track.sequence]
+            self.expected.refused += 1
             return []
         return tracks
 
@@ -239,6 +244,21 @@ class EngineMachine(RuleBasedStateMachine):
         assert stats.generation_tokens == sum(track.sequence.revealed for track in self.tracks.values())
         good = stats.finished["stop"] + stats.finished["length"]
         assert stats.e2e_latency.count == stats.request_generation_tokens.count == good
+        assert stats.prefill_computed_tokens.sum == stats.request_prompt_tokens.sum
+        assert stats.request_preemptions.count == good
+        assert stats.pass_tokens.sum == stats.prompt_tokens + stats.generation_tokens
+        assert stats.refused == self.expected.refused
+
+    @invariant()
+    def counters_never_go_back(self) -> None:
+        stats = self.rig.stats
+        now = [stats.prompt_tokens, stats.generation_tokens, stats.refused, *stats.finished.values()]
+        for name in stats.__slots__:
+            counted = getattr(stats, name)
+            if isinstance(counted, Histogram):
+                now += [*accumulate(counted.counts), counted.sum]
+        assert all(later >= earlier for later, earlier in zip(now, self.seen or now, strict=True))
+        self.seen = now
 
     def teardown(self) -> None:
         if not hasattr(self, "rig"):

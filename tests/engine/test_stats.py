@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmdsim.engine.engine import QueueFull
 from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Family, Sequence
 from llmdsim.engine.stats import FINISH_REASONS, Histogram, Stats, token_bounds
@@ -14,8 +15,8 @@ from tests.engine.rig import TICK, Rig, log
 #: Histograms observed when a sequence ends well.
 AT_THE_END = (
     *("decode_time", "e2e_latency", "inference_time", "max_num_generation_tokens", "params_max_tokens"),
-    *("params_n", "prefill_time", "queue_time", "request_generation_tokens", "request_prompt_tokens"),
-    "time_per_output_token",
+    *("params_n", "prefill_computed_tokens", "prefill_time", "queue_time", "request_generation_tokens"),
+    *("request_preemptions", "request_prompt_tokens", "time_per_output_token"),
 )
 
 
@@ -230,6 +231,53 @@ def test_an_error_is_counted_as_one_and_measured_by_nothing() -> None:
     assert rig.stats.finished == {**dict.fromkeys(FINISH_REASONS, 0), "error": 2}
     assert set(counts(rig.stats).values()) == {0}
     assert rig.stats.running == 0
+
+
+def test_cached_tokens_are_counted_but_not_computed() -> None:
+    rig = Rig(inter_token_latency=TICK)
+    sequence = rig.make(total=2, prompt=range(40))
+    sequence.cached_tokens = 32
+    rig.submit(sequence)
+    rig.drain()
+    stats = rig.stats
+    assert (stats.prompt_tokens, stats.cached_tokens) == (40, 32)
+    assert seen(stats.request_prompt_tokens) == (1, 40.0)
+    assert seen(stats.prefill_computed_tokens) == (1, 8.0)
+    assert seen(stats.pass_tokens) == (2, 10.0)
+
+
+def test_a_pass_is_measured_by_the_prompts_and_tokens_in_it() -> None:
+    rig = Rig(slots=3, inter_token_latency=TICK)
+    rig.go()
+    assert rig.stats.pass_tokens.count == 0
+    rig.add(total=3, prompt=range(7))
+    rig.add(total=2, prompt=range(20))
+    rig.go()  # both prompts, and two tokens
+    assert seen(rig.stats.pass_tokens) == (1, 29.0)
+    rig.go(TICK / 2)  # nothing
+    assert seen(rig.stats.pass_tokens) == (1, 29.0)
+    rig.go(TICK / 2)
+    assert seen(rig.stats.pass_tokens) == (2, 31.0)
+    rig.go(TICK)
+    assert seen(rig.stats.pass_tokens) == (3, 32.0)
+
+
+def test_no_request_was_ever_preempted() -> None:
+    rig = Rig()
+    rig.add()
+    rig.drain()
+    assert seen(rig.stats.request_preemptions) == (1, 0.0)
+    assert rig.stats.preemptions == 0
+
+
+def test_a_refused_request_counts_once_whatever_its_choices() -> None:
+    rig = Rig(slots=1, waiting=1, time_to_first_token=TICK)
+    rig.submit(rig.make(), rig.make())
+    for choices in (1, 3):
+        with pytest.raises(QueueFull):
+            rig.submit(*[rig.make() for _ in range(choices)])
+    assert rig.stats.refused == 2
+    assert sum(rig.stats.finished.values()) == 0
 
 
 # --- families
