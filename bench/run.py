@@ -29,6 +29,9 @@ TTFT, ITL, TOKENS = 0.1, 0.02, 100  # of the paced streams: seconds, and as PACE
 REPLY = 32  # tokens of an answer at full speed
 SCRAPES = 300
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+OPENMETRICS = SCRAPE[:-2] + b"Accept: application/openmetrics-text;version=1.0.0\r\n\r\n"
+IDLE = 1000  # connections open beside the scraping one
+LONE = 1.1  # seconds after the last scrape, when nothing of it is kept
 
 
 class Bench:
@@ -86,18 +89,37 @@ class Bench:
             return {"boot_s": server.boot, "idle_memory_mb": memory_mb(server.pid)}
 
     def scrape(self, command: str) -> dict[str, float]:
-        """CPU of GET /metrics when nothing changed since the last one, and when a chat ran in between."""
+        """CPU of GET /metrics: nothing moved, a chat ran in between, OpenMetrics, idle connections beside."""
         request = chat("m", REPLY, stream=True)
+        figures: dict[str, float] = {}
         with self._start(command) as server:
             _measured(server, [request, SCRAPE], connections=8, count=SCRAPES)
             connection = Connection(server.port, late=[])
-            still = [_cpu_us(server, connection, SCRAPE) for _ in range(SCRAPES)]
-            moved = [_cpu_us(server, connection, each) for each in [request, SCRAPE] * SCRAPES][1::2]
+
+            def scraped(
+                scrape: bytes, between: bytes = b"", rest: float = 0.0, count: int = SCRAPES
+            ) -> float:
+                took = []
+                for _ in range(count):
+                    if between:
+                        _cpu_us(server, connection, between)
+                    time.sleep(rest)
+                    took.append(_cpu_us(server, connection, scrape))
+                return statistics.median(took)
+
+            for idle in (0, IDLE):
+                others = [Connection(server.port, late=[]) for _ in range(idle)]
+                where = f"{idle}_idle_" if idle else ""
+                figures |= {
+                    f"{where}cpu_us_per_scrape": scraped(SCRAPE),
+                    f"{where}cpu_us_per_scrape_after_chat": scraped(SCRAPE, request),
+                    f"{where}cpu_us_per_openmetrics_after_chat": scraped(OPENMETRICS, request),
+                    f"{where}cpu_us_per_lone_scrape": scraped(SCRAPE, request, LONE, 5),
+                }
+                for other in others:
+                    other.socket.close()
             connection.socket.close()
-        return {
-            "cpu_us_per_scrape": statistics.median(still),
-            "cpu_us_per_scrape_after_chat": statistics.median(moved),
-        }
+        return figures
 
 
 def _cpu_us(server: Server, connection: Connection, request: bytes) -> float:

@@ -4,6 +4,6 @@ from llmdsim.metrics.block import Block
 from llmdsim.metrics.cache_config import cache_config
 from llmdsim.metrics.collector import Collector, engine_blocks
 from llmdsim.metrics.http_requests import HttpRequests
-from llmdsim.metrics.process import ProcessBlock
+from llmdsim.metrics.process import process_blocks
 
-__all__ = ["Block", "Collector", "HttpRequests", "ProcessBlock", "cache_config", "engine_blocks"]
+__all__ = ["Block", "Collector", "HttpRequests", "cache_config", "engine_blocks", "process_blocks"]

@@ -49,10 +49,15 @@ class FamilyBlock:
     )
 
     def __init__(
-        self, name: str, kind: Literal["gauge", "counter", "histogram", "summary"], help_text: str
+        self,
+        name: str,
+        kind: Literal["gauge", "counter", "histogram", "summary"],
+        help_text: str,
+        *,
+        created: bool = True,
     ) -> None:
         self._name = f"{name}_total" if kind == "counter" else name
-        self._created = f"{name}_created" if CREATED and kind != "gauge" else ""
+        self._created = f"{name}_created" if CREATED and created and kind != "gauge" else ""
         self._text_head = exposition.head(self._name, kind, help_text)
         self._openmetrics_head = exposition.head(name, kind, help_text)
         self._companion_head = exposition.head(self._created, "gauge", help_text)

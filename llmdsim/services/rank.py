@@ -11,7 +11,7 @@ from llmdsim.engine.engine import Engine
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
-from llmdsim.metrics import Block, Collector, HttpRequests, ProcessBlock, cache_config, engine_blocks
+from llmdsim.metrics import Block, Collector, HttpRequests, cache_config, engine_blocks, process_blocks
 from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
 from llmdsim.tokenization.tokenizer import Tokenizer
@@ -56,7 +56,7 @@ class Rank(Service):
             port=config.port,
         )
         http_requests = HttpRequests(clock.seconds)
-        collector = Collector([ProcessBlock(clock.seconds), *self._engine_blocks(), http_requests])
+        collector = Collector([*process_blocks(), *self._engine_blocks(), http_requests])
         app = new_app()
         for routes in (
             Chat(self.context),
