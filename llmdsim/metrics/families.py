@@ -141,7 +141,7 @@ FAMILIES: tuple[Family, ...] = (
     Labelled(
         "vllm:prompt_tokens_by_source",
         "counter",
-        "The same by where their KV came from.",
+        "Prompt tokens of the requests that reached their first token, by where their KV came from.",
         "source",
         {
             "local_compute": lambda stats: stats.prompt_tokens - stats.cached_tokens,
@@ -152,7 +152,7 @@ FAMILIES: tuple[Family, ...] = (
     Scalar(
         "vllm:prompt_tokens_cached",
         "counter",
-        "Those of them that were not computed here.",
+        "Prompt tokens that were found in a cache and not computed.",
         lambda stats: stats.cached_tokens,
     ),
     Labelled(

@@ -1,0 +1,25 @@
+"""docs/metrics.md names every family there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from llmdsim.engine.stats import Stats
+from llmdsim.metrics import Collector, HttpRequests
+from tests.metrics.pages import collector, families
+from tests.metrics.vllm import FAMILIES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+
+
+def test_every_family_and_label_value_is_documented() -> None:
+    rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
+    words = set(re.findall(r"`([\w]+)`", rows))
+    shown = {**families(collector(Stats(16))), **families(Collector([HttpRequests(lambda: 0.0)]))}
+    for name, family in shown.items():
+        if not name.endswith("_created"):
+            bare = name.removeprefix("vllm:") + ("_total" if family.type == "counter" else "")
+            assert bare in words
+    for known in FAMILIES.values():
+        assert {known.label, *known.values} - {""} <= words
