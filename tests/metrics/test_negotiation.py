@@ -13,13 +13,13 @@ from llmdsim.metrics.negotiation import prefers_openmetrics
 from tests.metrics.pages import collector
 
 OPENMETRICS = [
-    # Prometheus 2.35 to 2.48, without and with native histograms
+    # Prometheus 2, without and with native histograms
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
     "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,"
     "application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-    # Prometheus 2.49 on
+    # Prometheus 2, later
     "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
     "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
     # Prometheus 3, without and with native histograms
@@ -30,6 +30,9 @@ OPENMETRICS = [
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
     "application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,"
     "text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.7,"
+    "application/openmetrics-text;version=0.0.1;q=0.6,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+    "text/plain;version=0.0.4;q=0.4,*/*;q=0.3",
     # others
     "application/openmetrics-text",
     "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -53,12 +56,14 @@ TEXT = [
     "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
     "application/json",
     "application/json, */*",
-    # Prometheus 1 and 2.0 to 2.4; 2.5 to 2.34 ask for a draft of OpenMetrics
+    # Prometheus 1 and early 2; then it asks for a draft of OpenMetrics
     "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,"
     "text/plain;version=0.0.4;q=0.3,*/*;q=0.1",
     "text/plain;version=0.0.4;q=1,*/*;q=0.1",
     "application/openmetrics-text; version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-    # Prometheus 3 told to scrape text only (fallback protocols)
+    # Prometheus 3 told to prefer text, or to scrape nothing else
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,"
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.4,*/*;q=0.3",
     "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.4",
     "application/openmetrics-text;version=2.0.0",
     "application/openmetrics-text, text/plain",
