@@ -30,6 +30,9 @@ SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
 #: Values a histogram keeps before they are sorted: few enough that a scrape is quick.
 MANY = 1024
 
+#: Fewer values than this are put into their buckets one by one: sorting pays when most buckets have some.
+FEW = 16
+
 
 def token_bounds(max_model_len: int) -> tuple[float, ...]:
     """The 1-2-5 series times powers of ten, up to `max_model_len` inclusive."""
@@ -67,18 +70,24 @@ class Histogram:
         values = self.unsettled
         if not values:
             return
-        values.sort()
         self._sum += sum(values)
+        if len(values) < FEW:
+            for value in values:
+                self._counts[bisect_left(self.bounds, value)] += 1
+        else:
+            self._sort(values)
+        values.clear()
+
+    def _sort(self, values: list[float]) -> None:
+        values.sort()
         below = 0
         for bucket, bound in enumerate(self.bounds):
             upto = bisect_right(values, bound, below)
             self._counts[bucket] += upto - below
             below = upto
             if below == len(values):
-                break
-        else:
-            self._counts[-1] += len(values) - below
-        values.clear()
+                return
+        self._counts[-1] += len(values) - below
 
     @property
     def counts(self) -> list[int]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from llmdsim.engine.engine import QueueFull
 from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Family, Sequence
-from llmdsim.engine.stats import FINISH_REASONS, Histogram, Stats, token_bounds
+from llmdsim.engine.stats import FEW, FINISH_REASONS, Histogram, Stats, token_bounds
 from tests.engine.rig import TICK, Rig, log
 
 #: Histograms observed when a sequence ends well.
@@ -49,7 +49,7 @@ def test_several_observations_at_once() -> None:
     assert (histogram.counts, histogram.sum, histogram.count) == ([0, 4, 0], 6.0, 4)
 
 
-@given(st.lists(st.integers(-5, 30)))
+@given(st.lists(st.integers(-5, 30)) | st.lists(st.integers(-5, 30), min_size=FEW, max_size=3 * FEW))
 def test_buckets_are_what_prometheus_would_count(values: list[int]) -> None:
     bounds = (0.0, 1.0, 2.0, 5.0, 10.0)
     histogram = Histogram(bounds)
