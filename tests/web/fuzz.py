@@ -132,6 +132,7 @@ MEAN = (
     *('{"a":' * 90 + "1" + "}" * 90, '{"a":' * 1200 + "1" + "}" * 1200),
     *("[" + "0," * 400 + "0]", "[" + '"a",' * 130 + '"b"]', "[" + "null," * 300 + "null]"),
 )
+SURROGATES = ('"\\ud800"', '"a\\uDFFF"', '{"\\ud8ab":"\\udc00\\udc00"}', '["\\ud83d","\\ude00"]')
 WORDS = (
     "the",
     "fox",
@@ -185,7 +186,9 @@ def message(random: Random) -> Any:
     made: dict[str, Any] = {"role": random.choice(ROLES), "content": text(random)}
     if random.random() < 0.2:
         made["content"] = [part(random) for _ in range(random.randrange(4))]
-    return made | {key: value for key, value in EXTRAS if random.random() < 0.04}
+    for key, value in random.sample(EXTRAS, int(random.expovariate(2))):
+        made[key] = value if random.random() < 0.8 else mean(random)
+    return made
 
 
 def prompt(random: Random) -> Any:
@@ -207,8 +210,9 @@ GOOD: dict[str, Callable[[Random], Any]] = {
     "model": lambda r: r.choice(("m", "m", "m", "", None)),
     "messages": lambda r: [message(r) for _ in range(r.randint(1, 3))],
     "prompt": prompt,
-    "stream": lambda r: r.choice((True, True, False, None)),
+    "stream": lambda r: r.choice((True, True, True, False, None)),
     "stream_options": lambda r: {"include_usage": True, "continuous_usage_stats": r.random() < 0.5},
+    "return_token_ids": lambda r: r.random() < 0.8,
     "max_tokens": lambda r: r.choice((1, 2, 5, 16, 30, 255, 256, 257, None)),
     "max_completion_tokens": lambda r: r.choice((1, 2, 7, None)),
     "n": lambda r: r.choice((1, 1, 2, 3)),
@@ -247,7 +251,14 @@ GOOD: dict[str, Callable[[Random], Any]] = {
         )
     ),
     "structured_outputs": lambda r: r.choice(
-        (None, {"regex": "a+"}, {"choice": ["a"]}, {"json": '{"type":"object"}'}, {"json_object": True})
+        (
+            None,
+            {"regex": "a+"},
+            {"choice": ["a"]},
+            {"json": '{"type":"object"}'},
+            {"json_object": True},
+            {"json": "[" * 3000},
+        )
     ),
     "repetition_detection": lambda r: r.choice((None, {}, {"max_pattern_size": 3, "min_count": 2})),
     "tools": lambda r: r.choice((None, [tool("f")], [tool("f"), tool("g")], [])),
@@ -313,7 +324,8 @@ def good(path: str, random: Random) -> Pairs:
     if path == CHAT and random.random() < 0.1:
         names += ["tools", "tool_choice"]
     names += random.sample(OPTIONAL[path], min(len(OPTIONAL[path]), int(random.expovariate(0.25))))
-    if random.random() < 0.4:
+    names += [name for name in ("stream", "return_token_ids", "stream_options") if random.random() < 0.3]
+    if "stream_options" in names and random.random() < 0.9:
         names.append("stream")
     pairs = Pairs()
     for name in dict.fromkeys(names):
@@ -356,7 +368,7 @@ def _deeper(value: Any, random: Random) -> Any:
 
 
 def mean(random: Random) -> Raw:
-    return Raw(random.choice(MEAN))
+    return Raw(random.choice(MEAN if random.random() < 0.9 else SURROGATES))
 
 
 def mutate(path: str, body: Pairs, random: Random) -> None:

@@ -32,7 +32,7 @@ MODES = {
         "-1",
     ),
 }
-SEEDS = 3000
+SEEDS = 5000
 FEW = 100  # seeds a test: one that fails is soon found again
 
 
