@@ -7,6 +7,8 @@ PORT ?= 8000
 ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+MINUTES ?= 5
+SOAK_ARGS ?=
 
 CONTAINER_TOOL ?= docker
 REGISTRY ?= localhost
@@ -28,6 +30,7 @@ help: ## list the targets and variables
 	@echo '  PYTHON=$(PYTHON)  makes .venv; 3.11 or newer'
 	@echo '  MODEL=$(MODEL)  PORT=$(PORT)  ARGS=$(ARGS)  for run; ARGS takes any flags'
 	@echo '  PYTEST_ARGS=$(PYTEST_ARGS)  BENCH_ARGS=$(BENCH_ARGS)'
+	@echo '  MINUTES=$(MINUTES)  SOAK_ARGS=$(SOAK_ARGS)  for soak'
 	@echo '  IMG=$(IMG)  from REGISTRY, IMAGE_TAG_BASE, SIM_TAG'
 	@echo '  TARGETOS=$(TARGETOS)  TARGETARCH=$(TARGETARCH)  the image platform; empty TARGETARCH: that of this machine'
 	@echo '  CONTAINER_TOOL=$(CONTAINER_TOOL)  or podman'
@@ -66,6 +69,9 @@ build-image: image-build ## another name for image-build
 
 bench: .venv/.installed ## measure the daemon under load; BENCH_ARGS are bench/run.py's
 	$(PY) bench/run.py $(BENCH_ARGS)
+
+soak: .venv/.installed ## load the daemon with clients of every kind for MINUTES, then check that nothing is left
+	$(PY) bench/soak.py --minutes '$(MINUTES)' $(SOAK_ARGS)
 
 options: .venv/.installed ## write docs/options.md anew from the table of options
 	$(PY) -m llmdsim.config > docs/options.md.new

@@ -94,6 +94,22 @@ class Server:
         finally:
             connection.close()
 
+    @property
+    def exit_code(self) -> int | None:
+        """Of the process, once it has ended."""
+        return self._process.poll()
+
+    def wait(self) -> int | None:
+        """The exit code of a process that was told to end, or None when it does not."""
+        try:
+            return self._process.wait(STOP_WITHIN)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def output(self) -> str:
+        """What it has written so far."""
+        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+
     def stop(self) -> None:
         """Ends the process group that this object started."""
         for number in (signal.SIGTERM, signal.SIGKILL):

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 TARGETS = (
     *("help", "run", "test", "lint", "types", "unit", "integration", "build", "image-build", "build-image"),
-    *("bench", "options", "clean", "distclean"),
+    *("bench", "soak", "options", "clean", "distclean"),
 )
 
 #: Records how it is called, answers `-c` (the version check) truly, and makes a venv of nothing but itself.
@@ -112,6 +112,13 @@ def test_run_passes_the_model_the_port_and_any_flags(checkout: Checkout) -> None
 def test_variables_may_come_from_the_environment() -> None:
     child = run_make("--dry-run", "run", environ={"MODEL": "m/n", "PORT": "9"})
     assert "--port '9' --model 'm/n'" in child.stdout
+
+
+def test_soak_takes_the_minutes_and_any_flags(checkout: Checkout) -> None:
+    checkout.make("soak")
+    assert checkout.done()[-1] == "bench/soak.py --minutes 5"
+    checkout.make("soak", "MINUTES=0.5", "SOAK_ARGS=--clients 8 --seed 2")
+    assert checkout.done() == ["bench/soak.py --minutes 0.5 --clients 8 --seed 2"]
 
 
 def test_test_installs_the_extras_once_and_runs_every_check(checkout: Checkout) -> None:
