@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple, NoReturn
 
-from tests.web.clients import events
-from tests.web.fuzz import CHAT
+from tests.web.clients import CHAT, events
 
 REFUSALS = range(400, 500)
 

@@ -13,7 +13,8 @@ from twisted.logger import LogLevel, capturedLogs
 from llmdsim.web import whole
 from llmdsim.wire.limits import LINGER_SECONDS
 from tests.web.answers import Answer, judge, refused
-from tests.web.fuzz import CHAT, Case, case, visit
+from tests.web.clients import CHAT
+from tests.web.fuzz import Case, case, visit
 from tests.web.rig import RankRig
 from tests.wire.channel import Client, Reply, read_replies
 
@@ -32,7 +33,7 @@ MODES = {
         "-1",
     ),
 }
-SEEDS = 5000
+SEEDS = 3000
 FEW = 100  # seeds a test: one that fails is soon found again
 
 
