@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import PathConverter
 
-from llmdsim.web.errors import ApiError, error_body
+from llmdsim.web.errors import ApiError, error_body, shown
 from llmdsim.wire.request import Request
 
 #: A route: given the request and the variables of its path, it answers the request, now or later. What it
@@ -136,4 +136,4 @@ class Router:
             query = b"?" + request.query if request.query else b""
             request.respond_empty(307, b"location: %b%b\r\n" % (bare, query))
             return
-        request.respond(404, error_body(404, f"Not Found: {path}"))
+        request.respond(404, error_body(404, f"Not Found: {shown(path)}"))

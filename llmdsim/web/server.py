@@ -12,7 +12,7 @@ from klein import Klein
 
 from llmdsim.config import shown
 from llmdsim.web.context import VLLM_VERSION, Context
-from llmdsim.web.errors import ApiError
+from llmdsim.web.errors import unknown_model
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
@@ -52,7 +52,7 @@ class Server:
         """One served name; names may hold slashes."""
         context = self._context
         if name not in context.names:
-            raise ApiError(404, f"The model `{name}` does not exist.", param="model")
+            raise unknown_model(name, context.names)
         request.respond(200, json(self._card(name)))
 
     def _card(self, name: str) -> dict[str, Any]:

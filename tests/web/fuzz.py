@@ -226,7 +226,7 @@ ROUTES = (
 SUFFIXES = (
     *("", "", "", "/", "//", "/.", "/..", "/x", "/%2e%2e/", "%00", "%", "%zz", "%ff", "%ed%a0%80"),
     *("%E2%82%AC", "%0d%0aX: y", "é", "\xff", "<path:name>", "{}", ";a=b", "#", "/" + "a" * 500),
-    *("?", "?a=b&a", "?%ff", "?=&&=", "?x=" + "y" * 3000),
+    *("/" + "a" * 30_000, "?", "?a=b&a", "?%ff", "?=&&=", "?x=" + "y" * 3000),
 )
 NAMES = ("Accept", "Accept-Encoding", "Range", "Cookie", "Authorization", "If-None-Match")
 CONTENTS = ("", "*", "gzip", "é", "bytes=0-", "application/openmetrics-text")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 
 import pytest
 from twisted.internet.defer import maybeDeferred
 from twisted.logger import LogLevel, capturedLogs
 
-from llmdsim.web import whole
 from llmdsim.wire.limits import LINGER_SECONDS
 from tests.web.answers import Answer, judge, refused
 from tests.web.clients import CHAT
@@ -40,7 +40,9 @@ FEW = 100  # seeds a test: one that fails is soon found again
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no reactor to wait for a thread."""
-    monkeypatch.setattr(whole, "deferToThread", maybeDeferred)
+    for name, module in sys.modules.items():
+        if name.startswith("llmdsim.") and hasattr(module, "deferToThread"):
+            monkeypatch.setattr(module, "deferToThread", maybeDeferred)
 
 
 class Rank:

@@ -125,6 +125,14 @@ def test_every_served_name_can_be_looked_up(name: str) -> None:
         assert (reply.status, json.loads(reply.body).get("id")) == (200, name)
 
 
+@pytest.mark.parametrize("path", [b"/v1/models/", b"/nowhere/"])
+def test_a_path_that_is_not_found_does_not_come_back_whole(path: bytes) -> None:
+    reply = ask(RankRig(), get(path + b"a" * 30_000))
+    assert reply.status == 404
+    assert len(reply.body) < 500
+    assert "aaaa..." in reply.error["error"]["message"]
+
+
 # --- no room, or no time
 
 
