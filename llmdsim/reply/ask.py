@@ -41,9 +41,9 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 class Ask(Bounds, frozen=True, kw_only=True):
     """What one choice is asked for, already validated and clamped.
 
-    `echo_text` is what echo mode answers: the prompt's text or the last message's; None for a prompt of ids,
-    whose own pieces are then answered. `seed` has the choice's index added already.
+    `echoed` is what echo mode answers: the prompt itself or, of a conversation, the last message. `seed` has
+    the choice's index added already.
     """
 
     prompt: Prompt
-    echo_text: str | None
+    echoed: Prompt

@@ -1,6 +1,5 @@
 """The author of replies: picks what is said by the mode, its length and where it stops."""
 
-from itertools import accumulate
 from random import Random
 from zlib import crc32
 
@@ -9,7 +8,7 @@ from llmdsim.reply.bank import Bank, Sentence
 from llmdsim.reply.length import peer_length, readme_length, unrequested_length
 from llmdsim.reply.reply import LongSentenceReply, Reply, ShortSentenceReply, TextReply
 from llmdsim.reply.stopping import find_ending, held_back
-from llmdsim.tokenization import Prompt, Tokenizer, well_formed
+from llmdsim.tokenization import Layout, Prompt, Tokenizer
 
 LONG = 2048
 """Tokens above which a random reply keeps no list of its tokens."""
@@ -24,7 +23,6 @@ class Author:
     """
 
     def __init__(self, config: ReplySettings, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
         self._echoes = config.mode == "echo"
         self._echo_ignores_max_tokens = config.echo_ignores_max_tokens
         self._requested_length = peer_length if config.length_histogram == "peer" else readme_length
@@ -52,7 +50,7 @@ class Author:
             sentences = self._draw(total, random)
             texts = [text for sentence in sentences for text in sentence.texts]
             ids = [token_id for sentence in sentences for token_id in sentence.ids]
-            return _stopped(texts[:total], ids[:total], finish_reason, ask)
+            return _stopped(Layout.of(texts[:total], ids[:total]), finish_reason, ask)
         if total > LONG:
             return LongSentenceReply(self._draw(total, random), total, finish_reason)
         # `_draw`, but laying out the pieces at the same time: this is nearly every reply.
@@ -84,28 +82,22 @@ class Author:
 
     def _echo(self, ask: Ask) -> Reply:
         """The text asked for, to the letter. `ignore_eos`, or a `min_tokens` beyond its end, adds nothing."""
-        if ask.echo_text is None:
-            ids, texts = ask.prompt.ids, ask.prompt.texts
-        else:
-            ids, texts = self._tokenizer.split(well_formed(ask.echo_text))
+        said = ask.echoed.layout
         finish_reason = "stop"
-        if not self._echo_ignores_max_tokens and len(ids) >= ask.max_tokens:
-            ids, texts = ids[: ask.max_tokens], texts[: ask.max_tokens]
+        if not self._echo_ignores_max_tokens and len(said.ids) >= ask.max_tokens:
+            said = said.cut(ask.max_tokens)
             finish_reason = "length"
-        return _stopped(texts, ids, finish_reason, ask)
+        return _stopped(said, finish_reason, ask)
 
 
-def _stopped(texts: list[str], ids: list[int], finish_reason: str, ask: Ask) -> TextReply:
+def _stopped(said: Layout, finish_reason: str, ask: Ask) -> TextReply:
     """The reply made of these tokens, up to the first stop the ask names."""
-    text = "".join(texts)
-    ends = list(accumulate(map(len, texts), initial=0))
+    text, ends, ids = said
     ending = find_ending(text, ends, ids, ask) if ask.stop or ask.stop_token_ids else None
     if ending is None:
-        return TextReply(text, ends, ids, finish_reason, held_back=held_back(ask))
+        return TextReply(said, finish_reason, held_back=held_back(ask))
     total, shown, reason = ending
-    return TextReply(
-        text[: ends[total]], ends[: total + 1], ids[:total], "stop", reason, shown, held_back(ask)
-    )
+    return TextReply(said.cut(total), "stop", reason, shown, held_back(ask))
 
 
 def _seeded(seed: int, prompt: Prompt) -> Random:

@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 import msgspec
 
 from llmdsim.reply.bank import Sentence
+from llmdsim.tokenization import Layout
 
 _encode = msgspec.json.Encoder().encode
 
@@ -131,7 +132,7 @@ class LongSentenceReply(Reply):
 
 
 class TextReply(Reply):
-    """Any text, cut into tokens by positions: some 14 bytes a token. A step's text is encoded when read.
+    """Any text, laid out: some 14 bytes a token. A step's text is encoded when read.
 
     Up to the last step the text revealed stays `held_back` characters behind the tokens; the last one reveals
     the rest up to `shown`, which leaves out a stop string or the text of a stop token.
@@ -141,22 +142,17 @@ class TextReply(Reply):
 
     def __init__(
         self,
-        text: str,
-        ends: Sequence[int],
-        ids: Sequence[int],
+        said: Layout,
         finish_reason: str,
         stop_reason: str | int | None = None,
         shown: int | None = None,
         held_back: int = 0,
     ) -> None:
-        """`text` is the tokens' own text; `ends[i]`, i up to `len(ids)`, the length of its first i tokens."""
-        self.total = len(ids)
+        self._text, self._ends, self._ids = said
+        self.total = len(said.ids)
         self.finish_reason = finish_reason
         self.stop_reason = stop_reason
-        self._text = text
-        self._ends = array("I", ends)
-        self._ids = array("I", ids)
-        self._shown = len(text) if shown is None else shown
+        self._shown = len(said.text) if shown is None else shown
         self._held_back = held_back
 
     def _revealed(self, steps: int) -> int:

@@ -82,11 +82,12 @@ class Drain(Service):
         now = self._clock.seconds()
         rank = self._rank
         if not self._flush_until:
-            if not rank.engine.idle:
+            if not rank.engine.idle or rank.context.turns.busy:
                 if now < self._deadline:
                     return
                 log.warn("the time for draining is over; the rest is aborted")
                 rank.driver.abort_all()
+                rank.context.turns.give_up()
             # Replies that slow readers have still to take have the rest of the time.
             self._flush_until = max(now + FLUSH, self._deadline)
             rank.site.close_idle()

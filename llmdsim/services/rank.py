@@ -22,6 +22,7 @@ from llmdsim.web.reply_head import request_id_header
 from llmdsim.web.router import Router, new_app, path_error
 from llmdsim.web.server import Server
 from llmdsim.web.text import Text
+from llmdsim.web.turns import Turns
 from llmdsim.wire.limits import Limits
 from llmdsim.wire.site import Site
 
@@ -44,6 +45,7 @@ class Rank(Service):
             config=config,
             tokenizer=tokenizer,
             driver=self.driver,
+            turns=Turns(clock),
             stats=self.stats,
             limits=RequestLimits(
                 max_model_len=config.max_model_len,

@@ -2,8 +2,8 @@
 
 from llmdsim.tokenization.builtin import BuiltinTokenizer
 from llmdsim.tokenization.chat import last_text, render_chat
-from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.prompt import Layout, Prompt
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.tokenization.unicode import well_formed
 
-__all__ = ["BuiltinTokenizer", "Prompt", "Tokenizer", "last_text", "render_chat", "well_formed"]
+__all__ = ["BuiltinTokenizer", "Layout", "Prompt", "Tokenizer", "last_text", "render_chat", "well_formed"]

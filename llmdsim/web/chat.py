@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import msgspec
 from klein import Klein
+from twisted.internet.defer import Deferred
 
 from llmdsim.tokenization.chat import last_text, render_chat
+from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.chat_request import ChatRequest, decode_chat, refuse_untrusted
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.errors import ApiError
-from llmdsim.web.frames import ChatFrames
-from llmdsim.web.generation import Answer, asks_of, generate, text_prompt
+from llmdsim.web.frames import NULL, ChatFrames
+from llmdsim.web.generation import Answer, asks_of, generate, ids_json, is_short, text_prompt
 from llmdsim.web.logprobs import ChatLogprobs
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import sampling
 from llmdsim.web.stream import ReplyStream
+from llmdsim.web.turns import Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, chat_body
 from llmdsim.wire.request import Request
@@ -33,14 +36,21 @@ class Chat:
         """Add the route."""
         app.route("/v1/chat/completions", methods=["POST"], endpoint="chat")(self.chat)
 
-    def chat(self, request: Request) -> None:
+    def chat(self, request: Request) -> Deferred[None] | None:
         """Answer one chat request, now or later."""
+        return self._context.turns.take(self._answer(request))
+
+    def _answer(self, request: Request) -> Steps:
         context = self._context
         context.refuse_while_draining()
         chat = decode_chat(request.body, content_type(request))
         context.check_model(chat.model)
         refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
-        prompt = text_prompt(context, chat, render_chat(chat.messages))
+        text = render_chat(chat.messages)
+        if is_short(context, chat, text):
+            prompt = Prompt(context.tokenizer, text)
+        else:
+            prompt = yield from text_prompt(context, chat, text)
         prompt_tokens = len(prompt)
         sampled = sampling(chat, prompt_tokens, context.limits)
         role, echoed = self._role_and_echo(chat)
@@ -48,7 +58,15 @@ class Chat:
         if sampled.logprobs is not None:
             logprobs = ChatLogprobs(sampled.logprobs, context.shows_ids(chat))
         show_ids = bool(chat.return_token_ids)
-        choice = ChoiceWants(prompt, lead=echoed, logprobs=logprobs, prompt_ids=show_ids)
+        prompt_ids = (yield from ids_json(prompt)) if show_ids else NULL
+        if sampled.prompt_logprobs is not None and prompt.long:
+            yield from prompt.lay_out()
+        said = prompt
+        if context.echoes:
+            said = Prompt(context.tokenizer, last_text(chat.messages))
+            if said.long:
+                yield from said.lay_out()
+        choice = ChoiceWants(prompt, lead=echoed, logprobs=logprobs, prompt_ids=prompt_ids)
         wants = ReplyWants(
             choices=[choice] * sampled.n,
             prompt_tokens=prompt_tokens,
@@ -58,7 +76,7 @@ class Chat:
             cached=context.config.enable_prompt_tokens_details,
             prompt_logprobs=sampled.prompt_logprobs,
         )
-        asks = asks_of(context, prompt, last_text(chat.messages) if context.echoes else None, sampled)
+        asks = asks_of(context, prompt, said, sampled)
         head = reply_head(context, request, chat.request_id)
         answer: Answer
         if chat.stream:

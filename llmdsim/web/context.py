@@ -16,6 +16,7 @@ from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.errors import ApiError, unknown_model
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.limits import Limits
+from llmdsim.web.turns import Turns
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
@@ -47,6 +48,7 @@ class Context:
     config: Config
     tokenizer: Tokenizer
     driver: Driver
+    turns: Turns
     stats: Stats
     limits: Limits
     port: int

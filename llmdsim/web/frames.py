@@ -85,7 +85,7 @@ class ChatFrames(Frames):
         roles = [
             b'%b{"index":%d,"delta":{"role":%b,"content":""},"logprobs":null,"finish_reason":null}]%b'
             b',"prompt_token_ids":%b,"prompt_text":null}\n\n'
-            % (self._base, index, self._role, usages[index], choice.ids_json())
+            % (self._base, index, self._role, usages[index], choice.prompt_ids)
             for index, choice in enumerate(choices)
         ]
         echoes = [

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from llmdsim.reply.logprobs import Logprob, candidates
+from llmdsim.tokenization.prompt import Prompt
 
 json = msgspec.json.encode
 
@@ -61,22 +62,21 @@ class TextLogprobs:
         self.listed = self._others + 1
         self._as_ids = as_ids
         self._offset = 0
-        self._prompt: tuple[Sequence[int], Sequence[str]] = ((), ())
+        self._prompt: Prompt | None = None
 
-    def echo(self, ids: Sequence[int], texts: Sequence[str]) -> None:
+    def echo(self, prompt: Prompt) -> None:
         """Cover the prompt's tokens too, before the first generated one."""
-        self._prompt = (ids, texts)
+        self._prompt = prompt
 
     def render(self, ids: Sequence[int], texts: Sequence[str], position: int) -> bytes:
         offsets: list[int] = []
         values: list[float | None] = []
         tokens: list[str] = []
         tops: list[dict[str, float] | None] = []
-        prompt_ids, prompt_texts = self._prompt
-        if prompt_ids:
-            self._prompt = ((), ())
+        prompt, self._prompt = self._prompt, None
+        if prompt is not None:
             rows = [
-                *zip(prompt_ids, prompt_texts, count(0), strict=False),
+                *zip(prompt.ids, prompt.texts, count(0), strict=False),
                 *zip(ids, texts, count(position), strict=False),
             ]
         else:
@@ -86,7 +86,7 @@ class TextLogprobs:
             offsets.append(self._offset)
             tokens.append(token)
             self._offset += len(token)
-            if prompt_ids and row == 0:
+            if prompt is not None and row == 0:
                 # Nothing comes before the prompt's first token, so it has no probability.
                 values.append(None)
                 tops.append(None)

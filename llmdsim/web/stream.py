@@ -188,7 +188,7 @@ class StreamedChoice:
             out.append(stream.heads())
             if not frames.heads_apart:
                 lead = choice.lead
-                prompt_ids = choice.ids_json()
+                prompt_ids = choice.prompt_ids
         pieces = reply.pieces(start, stop)
         if choice.prompt_only:
             pieces = [b""] * len(pieces)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import msgspec
 from klein import Klein
+from twisted.internet.defer import Deferred
 
 from llmdsim.reply.ask import Ask
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context import Context, content_type
-from llmdsim.web.frames import TextFrames
-from llmdsim.web.generation import Answer, asks_of, generate, ids_prompt, text_prompt
+from llmdsim.web.frames import NULL, TextFrames
+from llmdsim.web.generation import Answer, asks_of, generate, ids_json, ids_prompt, is_short, text_prompt
 from llmdsim.web.logprobs import TextLogprobs
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import Sampling, sampling
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.text_request import TextRequest, decode_text, prompts
+from llmdsim.web.turns import Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, text_body
 from llmdsim.wire.request import Request
@@ -30,8 +32,11 @@ class Text:
         """Add the route."""
         app.route("/v1/completions", methods=["POST"], endpoint="text")(self.text)
 
-    def text(self, request: Request) -> None:
+    def text(self, request: Request) -> Deferred[None] | None:
         """Answer one text completion request, now or later."""
+        return self._context.turns.take(self._answer(request))
+
+    def _answer(self, request: Request) -> Steps:
         context = self._context
         context.refuse_while_draining()
         text = decode_text(request.body, content_type(request))
@@ -42,15 +47,22 @@ class Text:
         prompt_tokens = 0
         counted = None
         for given in prompts(text, limits):
-            if isinstance(given, str):
-                prompt = text_prompt(context, text, given)
-            else:
+            if not isinstance(given, str):
                 prompt = ids_prompt(context, text, Prompt(context.tokenizer, ids=given))
+            elif is_short(context, text, given):
+                prompt = Prompt(context.tokenizer, given)
+            else:
+                prompt = yield from text_prompt(context, text, given)
             sampled = sampling(text, len(prompt), limits)
             counted = sampled.prompt_logprobs
             prompt_tokens += len(prompt)
-            asks.append(asks_of(context, prompt, prompt.text, sampled))
-            choices += [self._choice(text, prompt, sampled) for _ in range(sampled.n)]
+            if prompt.long and (context.echoes or self._shows_prompt(text, prompt, sampled)):
+                yield from prompt.lay_out()
+            # A streamed echo tells the prompt's ids unasked (vLLM).
+            show_ids = text.return_token_ids or (text.echo and text.stream)
+            prompt_ids = (yield from ids_json(prompt)) if show_ids else NULL
+            asks.append(asks_of(context, prompt, prompt, sampled))
+            choices += [self._choice(text, prompt, sampled, prompt_ids) for _ in range(sampled.n)]
         wants = ReplyWants(
             choices=choices,
             prompt_tokens=prompt_tokens,
@@ -68,18 +80,22 @@ class Text:
             answer = WholeReply(request, context.driver, text_body(head, wants), wants)
         generate(context, asks, answer)
 
-    def _choice(self, text: TextRequest, prompt: Prompt, sampled: Sampling) -> ChoiceWants:
+    def _shows_prompt(self, text: TextRequest, prompt: Prompt, sampled: Sampling) -> bool:
+        """Whether the reply shows the prompt's tokens, or the text of one of ids."""
+        if sampled.prompt_logprobs is not None:
+            return True
+        return bool(text.echo) and (prompt.text is None or sampled.logprobs is not None)
+
+    def _choice(self, text: TextRequest, prompt: Prompt, sampled: Sampling, prompt_ids: bytes) -> ChoiceWants:
         logprobs = None
         if sampled.logprobs is not None:
             logprobs = TextLogprobs(sampled.logprobs, self._context.shows_ids(text))
             if text.echo:
-                logprobs.echo(prompt.ids, prompt.texts)
+                logprobs.echo(prompt)
         lead = b""
         if text.echo and not text.return_token_ids:
-            shown = prompt.text if prompt.text is not None else "".join(prompt.texts)
+            shown = prompt.text if prompt.text is not None else prompt.layout.text
             lead = msgspec.json.encode(shown)[1:-1]
-        # A streamed echo tells the prompt's ids unasked (vLLM).
-        prompt_ids = bool(text.return_token_ids) or bool(text.echo and text.stream)
         return ChoiceWants(
             prompt, lead=lead, logprobs=logprobs, prompt_ids=prompt_ids, prompt_only=sampled.prompt_only
         )

@@ -16,13 +16,10 @@ class ChoiceWants(msgspec.Struct):
     prompt: Prompt
     lead: bytes = b""
     logprobs: LogprobShape | None = None
-    prompt_ids: bool = False
+    #: The prompt's ids as JSON, where they are wanted.
+    prompt_ids: bytes = b"null"
     #: Show the prompt and nothing of what is generated (`echo` with `max_tokens` 0).
     prompt_only: bool = False
-
-    def ids_json(self) -> bytes:
-        """The prompt's ids as JSON, or null where they are not wanted."""
-        return msgspec.json.encode(self.prompt.ids) if self.prompt_ids else b"null"
 
 
 class ReplyWants(msgspec.Struct, kw_only=True):

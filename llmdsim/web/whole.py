@@ -156,7 +156,7 @@ def chat_body(
                 head.fingerprint,
                 usage,
                 _prompt_logprobs(first, wants.prompt_logprobs),
-                first.ids_json(),
+                first.prompt_ids,
             )
         )
 
@@ -184,7 +184,7 @@ def text_body(
                     finish_members(reply.finish_reason, reply.stop_reason),
                     json(reply.ids(0, reply.total)) if wants.token_ids else NULL,
                     _prompt_logprobs(choice, wants.prompt_logprobs),
-                    choice.ids_json(),
+                    choice.prompt_ids,
                 )
             )
         return (

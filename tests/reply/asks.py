@@ -25,9 +25,9 @@ def author(**settings: Any) -> Author:
 def ask(
     text: str = "a prompt", max_tokens: int = 100, requested_max: int | None = None, **others: Any
 ) -> Ask:
-    """An ask with a text prompt, which is also what it wants echoed unless `echo_text` says otherwise."""
-    others.setdefault("echo_text", text)
+    """An ask with a text prompt, which is also what it wants echoed unless `others` say otherwise."""
     others.setdefault("prompt", Prompt(TOKENIZER, text))
+    others.setdefault("echoed", others["prompt"])
     return Ask(max_tokens=max_tokens, requested_max=requested_max, **others)
 
 

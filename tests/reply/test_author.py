@@ -168,14 +168,14 @@ def test_echo_is_exact(text: str) -> None:
 
 @given(st.text(st.characters()))
 def test_any_text_is_echoed_and_can_be_sent(text: str) -> None:
-    reply = author(mode="echo").write(ask("p", max_tokens=10**6, echo_text=text))
+    reply = author(mode="echo").write(ask("p", max_tokens=10**6, echoed=Prompt(TOKENIZER, text)))
     assert reply.json_text().decode() == b"".join(reply.pieces(0, reply.total)).decode()
     if not any("\ud800" <= character <= "\udfff" for character in text):
         assert reply.text() == text
 
 
 def test_lone_surrogates_are_replaced() -> None:
-    assert author(mode="echo").write(ask("p", echo_text="a\ud800 b")).text() == "a\ufffd b"
+    assert author(mode="echo").write(ask("p", echoed=Prompt(TOKENIZER, "a\ud800 b"))).text() == "a\ufffd b"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,9 @@ def test_echo_adds_nothing(wanted: dict[str, Any]) -> None:
 
 
 def test_an_empty_echo_is_an_empty_reply() -> None:
-    reply = author(mode="echo").write(ask("prompt", echo_text="", stop=("x",), stop_token_ids=frozenset([1])))
+    reply = author(mode="echo").write(
+        ask("prompt", echoed=Prompt(TOKENIZER, ""), stop=("x",), stop_token_ids=frozenset([1]))
+    )
     assert (reply.total, reply.finish_reason, reply.stop_reason, reply.text()) == (0, "stop", None, "")
 
 
@@ -231,7 +233,7 @@ def test_a_stop_beats_the_maximum_in_the_same_token() -> None:
 
 def test_prompts_of_ids_are_echoed_as_their_pieces() -> None:
     ids = [*TOKENIZER.encode("known words "), 11, 12]
-    reply = author(mode="echo").write(ask(prompt=Prompt(TOKENIZER, ids=ids), echo_text=None))
+    reply = author(mode="echo").write(ask(prompt=Prompt(TOKENIZER, ids=ids)))
     assert reply.text() == "known words 11,12"
     assert reply.ids(0, 9) == ids
     assert (reply.total, reply.finish_reason) == (4, "stop")

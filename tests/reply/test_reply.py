@@ -1,7 +1,6 @@
 """The forms of a reply: the same tokens, however they are stored."""
 
 import json
-from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from llmdsim.reply import author as author_module
 from llmdsim.reply.bank import SENTENCES, Bank
 from llmdsim.reply.reply import LongSentenceReply, Reply, ShortSentenceReply, TextReply
+from llmdsim.tokenization import Layout
 from tests.reply.asks import TOKENIZER, author, requested
 
 BANK = Bank(TOKENIZER)
@@ -21,11 +21,10 @@ def forms(order: list[int], total: int) -> list[Reply]:
     pieces = [piece for sentence in sentences for piece in sentence.json][:total]
     texts = [text for sentence in sentences for text in sentence.texts][:total]
     ids = [token_id for sentence in sentences for token_id in sentence.ids][:total]
-    ends = list(accumulate(map(len, texts), initial=0))
     return [
         ShortSentenceReply(sentences, pieces, "stop"),
         LongSentenceReply(sentences, total, "stop"),
-        TextReply("".join(texts), ends, ids, "stop"),
+        TextReply(Layout.of(texts, ids), "stop"),
     ]
 
 
@@ -84,7 +83,7 @@ def test_replies_at_the_limit_are_short() -> None:
 def test_pieces_are_the_inside_of_json_strings() -> None:
     text = 'say "hi"\\\n\té世😀\x00 \u2028 </x>'
     ids, texts = TOKENIZER.split(text)
-    reply = TextReply(text, list(accumulate(map(len, texts), initial=0)), ids, "stop")
+    reply = TextReply(Layout.of(texts, ids), "stop")
     pieces = reply.pieces(0, reply.total)
     assert [json.loads(b'"' + piece + b'"') for piece in pieces] == texts
     assert json.loads(b'"' + reply.json_text() + b'"') == text
@@ -92,6 +91,6 @@ def test_pieces_are_the_inside_of_json_strings() -> None:
 
 
 def test_a_reply_of_nothing() -> None:
-    reply = TextReply("", [0], [], "stop")
+    reply = TextReply(Layout.of([], []), "stop")
     assert (reply.total, reply.text(), reply.json_text()) == (0, "", b"")
     assert not any([reply.texts(0, 0), reply.pieces(0, 1), reply.token_texts(0, 5), reply.ids(0, 1)])

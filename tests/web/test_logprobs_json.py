@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmdsim.reply.logprobs import candidates
+from llmdsim.tokenization import BuiltinTokenizer, Prompt
 from llmdsim.web.logprobs import (
     MOST_ALTERNATIVES,
     ChatLogprobs,
@@ -123,24 +124,24 @@ def test_a_texts_tokens_as_ids_are_counted_as_shown() -> None:
 
 def test_an_echo_covers_the_prompt_once_and_its_first_token_has_none() -> None:
     shape = TextLogprobs(1, False)
-    shape.echo([1, 2, 3], ["x", "yy", "z"])
+    shape.echo(Prompt(BuiltinTokenizer(), "x yy z"))
     first = json.loads(shape.render(IDS[:1], TEXTS[:1], 0))
-    assert first["tokens"] == ["x", "yy", "z", "Hi"]
-    assert first["text_offset"] == [0, 1, 3, 4]
+    assert first["tokens"] == ["x ", "yy ", "z", "Hi"]
+    assert first["text_offset"] == [0, 2, 5, 6]
     assert (first["token_logprobs"][0], first["top_logprobs"][0]) == (None, None)
     # Each by its own position: in the prompt, then among what is generated.
     assert first["token_logprobs"][1:] == [near(-1.1), near(-1.2), near(-1.0)]
     second = json.loads(shape.render(IDS[1:], TEXTS[1:], 1))
     assert second["tokens"] == TEXTS[1:]
-    assert second["text_offset"] == [6, 8, 9]
+    assert second["text_offset"] == [8, 10, 11]
     assert None not in second["token_logprobs"]
 
 
 def test_an_echo_of_the_prompt_alone() -> None:
     shape = TextLogprobs(1, False)
-    shape.echo([1, 2], ["x", "y"])
+    shape.echo(Prompt(BuiltinTokenizer(), "x y"))
     found = json.loads(shape.render([], [], 0))
-    assert found["tokens"] == ["x", "y"]
+    assert found["tokens"] == ["x ", "y"]
     assert found["token_logprobs"] == [None, near(-1.1)]
 
 

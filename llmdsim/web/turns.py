@@ -1,0 +1,69 @@
+"""Long work of routes, done in steps between which everybody else has a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from llmdsim.web.errors import ApiError, gave_up
+
+#: Steps, each a millisecond long at most.
+Steps = Iterator[None]
+
+
+class Turns:
+    """Runs one step in each turn of `clock`, an `IReactorTime`; all that have any left take turns."""
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+        self._call: Any = None
+        self._under_way: dict[Deferred[None], Steps] = {}
+
+    def take(self, steps: Steps) -> Deferred[None] | None:
+        """Run the first step now, and the others, if there are any, later.
+
+        The Deferred fires after the last, and fails with what a step raises; cancelling it ends the work.
+        Raises what the first step raises.
+        """
+        for _ in steps:
+            done: Deferred[None] = Deferred(self._drop)
+            self._under_way[done] = steps
+            self._arm()
+            return done
+        return None
+
+    @property
+    def busy(self) -> bool:
+        """Whether any work is under way."""
+        return bool(self._under_way)
+
+    def give_up(self) -> None:
+        """End all work as the engine ends its own when the time for draining is over."""
+        under_way, self._under_way = self._under_way, {}
+        for done in under_way:
+            done.errback(ApiError(*gave_up("abort")))
+
+    def _drop(self, done: Deferred[None]) -> None:
+        del self._under_way[done]
+
+    def _arm(self) -> None:
+        if self._call is None and self._under_way:
+            self._call = self._clock.callLater(0, self._turn)
+
+    def _turn(self) -> None:
+        self._call = None
+        if not self._under_way:
+            return
+        done = next(iter(self._under_way))
+        steps = self._under_way.pop(done)
+        try:
+            next(steps)
+        except StopIteration:
+            done.callback(None)
+        except Exception:
+            done.errback()
+        else:
+            self._under_way[done] = steps
+        self._arm()
