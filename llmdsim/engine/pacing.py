@@ -13,6 +13,9 @@ from llmdsim.engine.sequence import Sequence
 #: The most tokens one sequence reveals in one pass; the rest follow in the next, so that nobody waits long.
 BURST = 256
 
+#: Tokens one pass reveals beyond one for each sequence, or little more: what is left is due in the next.
+MOST_IN_BURSTS = 1024
+
 #: Below this many abandoned deadlines the heap is left as it is.
 FEW_STALE = 64
 
@@ -80,8 +83,9 @@ class PerRequestPacing:
         gap = latency.constant_gap
         serial = self._serial
         due.reverse()
+        room = MOST_IN_BURSTS
         try:
-            while due:
+            while due and room > 0:
                 deadline, _, sequence = due.pop()
                 if sequence.finish_reason is not None:
                     self._stale = max(0, self._stale - 1)
@@ -97,16 +101,19 @@ class PerRequestPacing:
                         deadline += latency.gap(running())
                 elif gap == 0.0:
                     tokens = most
+                    deadline = now  # behind those that this pass had no room for
                 else:
                     deadline += gap
                     while deadline <= now and tokens < most:
                         tokens += 1
                         deadline += gap
+                if tokens > 1:
+                    room -= tokens
                 if tokens < left:
                     # Before the sink runs, which may abort this very sequence.
                     heappush(self._heap, (deadline, next(serial), sequence))
                 reveal(sequence, min(tokens, left), now)
         finally:
-            # Should one fail, the others are not forgotten.
+            # Those there was no room for, or no time because one failed.
             for entry in due:
                 heappush(self._heap, entry)

@@ -80,7 +80,9 @@ class Chat:
         head = reply_head(context, request, chat.request_id)
         answer: Answer
         if chat.stream:
-            answer = ReplyStream(request, context.driver, ChatFrames(head, role, wants.usage), wants)
+            answer = ReplyStream(
+                request, context.driver, ChatFrames(head, role, wants.usage), wants, context.turns
+            )
         else:
             answer = WholeReply(request, context.driver, chat_body(head, role, wants), wants)
         generate(context, (asks,), answer)

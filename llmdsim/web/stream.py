@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.web.context import Driver
-from llmdsim.web.errors import error_body, gave_up
+from llmdsim.web.errors import ApiError, error_body, gave_up
 from llmdsim.web.frames import NULL, Frames, finish_members
+from llmdsim.web.turns import Steps, Turns
 from llmdsim.web.usage import usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire import sse
@@ -26,7 +28,9 @@ json = msgspec.json.encode
 class ReplyStream:
     """One streamed reply of one or more choices."""
 
-    def __init__(self, request: Request, driver: Driver, frames: Frames, wants: ReplyWants) -> None:
+    def __init__(
+        self, request: Request, driver: Driver, frames: Frames, wants: ReplyWants, turns: Turns
+    ) -> None:
         self.request = request
         self.frames = frames
         self.wants = wants
@@ -36,7 +40,9 @@ class ReplyStream:
         self._completion_tokens = 0
         self._cached_tokens = 0
         self._heads_sent = False
+        self._turns = turns
         self._behind: list[tuple[StreamedChoice, EngineSequence]] = []
+        self._catching_up = False
         request.on_lost = self._client_left
         request.on_drain = self._catch_up
 
@@ -99,6 +105,11 @@ class ReplyStream:
         if all(waiting is not choice for waiting, _ in self._behind):
             self._behind.append((choice, sequence))
 
+    def wait_for_turn(self, choice: StreamedChoice, sequence: EngineSequence) -> None:
+        """Keep what is due beyond one portion until others have had their turn."""
+        self.wait_for_reader(choice, sequence)
+        self._catch_up()
+
     def _end(self, data: bytes) -> None:
         self.sequences = ()
         if self.request.started:
@@ -107,14 +118,37 @@ class ReplyStream:
             self.request.start(200, sse.CONTENT_TYPE, first=data, end=True)
 
     def _catch_up(self) -> None:
-        behind, self._behind = self._behind, []
-        for choice, sequence in behind:
-            try:
-                choice.reveal(sequence)
-            except Exception:
-                # No pass of the engine is there to note it.
-                log.failure("a stream failed as its client read on")
-                self.fail(sequence)
+        if self._behind and not self._catching_up:
+            done = self._turns.take(self._portions())
+            if done is not None:
+                done.addErrback(self._given_up)
+
+    def _portions(self) -> Steps:
+        """Write what is due, a portion in each step, as far as the client reads."""
+        self._catching_up = True
+        room = 1.0
+        try:
+            while self._behind and not self.request.channel.write_paused:
+                choice, sequence = self._behind.pop(0)
+                room += choice.written / choice.portion
+                try:
+                    choice.reveal(sequence)
+                except Exception:
+                    # No pass of the engine is there to note it.
+                    log.failure("a stream failed as its client read on")
+                    self.fail(sequence)
+                room -= choice.written / choice.portion
+                if room <= 0.0 and self._behind:
+                    yield
+                    room = 1.0
+        finally:
+            self._catching_up = False
+
+    def _given_up(self, failure: Failure) -> None:
+        self._abort_all()
+        if not self.request.finished:
+            assert isinstance(failure.value, ApiError)
+            self._end(sse.event(failure.value.body) + sse.DONE)
 
     def _client_left(self) -> None:
         self._abort_all()
@@ -129,14 +163,16 @@ class ReplyStream:
 class StreamedChoice:
     """The sink of one choice."""
 
-    __slots__ = ("_before", "_choice", "_plain_after", "_stream", "_written")
+    __slots__ = ("_before", "_choice", "_plain_after", "_stream", "portion", "written")
 
     def __init__(self, stream: ReplyStream, index: int, choice: ChoiceWants, plain: bool) -> None:
         self._stream = stream
         self._choice = choice
         self._before = stream.frames.before(index)
         self._plain_after = stream.frames.plain() if plain else None
-        self._written = -1  # tokens written; -1 until the first frame
+        # Tokens written at a time: an alternative costs about as much as a token.
+        self.portion = BURST if choice.logprobs is None else max(1, BURST // (1 + choice.logprobs.listed))
+        self.written = -1  # tokens written; -1 until the first frame
 
     def reveal(self, sequence: EngineSequence) -> None:
         stream = self._stream
@@ -145,24 +181,24 @@ class StreamedChoice:
         if finish_reason is not None and finish_reason not in COMPLETE:
             stream.fail(sequence)
             return
-        revealed = sequence.revealed
-        while not request.finished:
-            if request.channel.write_paused:
-                stream.wait_for_reader(self, sequence)
-                return
-            start, stop = self._written, revealed
-            if stop - start > BURST:
-                # Much was missed while the client did not read; it may stop again before it has caught up.
-                stop = min(stop, max(start, 0) + BURST)
-            self._written = stop
-            if finish_reason is not None and stop == revealed:
-                stream.put_last(self._render(sequence, start, stop, True), sequence)
-            elif start > 0 and self._plain_after is not None:
-                request.send(self._plain_frames(sequence, start, stop))
-            else:
-                stream.put(self._render(sequence, start, stop, False))
-            if stop == revealed:
-                return
+        if request.finished:
+            return
+        if request.channel.write_paused:
+            stream.wait_for_reader(self, sequence)
+            return
+        start = self.written
+        stop = revealed = sequence.revealed
+        if stop - start > self.portion:
+            stop = min(stop, max(start, 0) + self.portion)
+        self.written = stop
+        if finish_reason is not None and stop == revealed:
+            stream.put_last(self._render(sequence, start, stop, True), sequence)
+        elif start > 0 and self._plain_after is not None:
+            request.send(self._plain_frames(sequence, start, stop))
+        else:
+            stream.put(self._render(sequence, start, stop, False))
+        if stop != revealed:
+            stream.wait_for_turn(self, sequence)
 
     def _plain_frames(self, sequence: EngineSequence, start: int, stop: int) -> bytes:
         reply, before, after = sequence.reply, self._before, self._plain_after

@@ -75,7 +75,7 @@ class Text:
         head = reply_head(context, request, text.request_id)
         answer: Answer
         if text.stream:
-            answer = ReplyStream(request, context.driver, TextFrames(head, wants.usage), wants)
+            answer = ReplyStream(request, context.driver, TextFrames(head, wants.usage), wants, context.turns)
         else:
             answer = WholeReply(request, context.driver, text_body(head, wants), wants)
         generate(context, asks, answer)

@@ -153,7 +153,7 @@ def test_a_burst_goes_on_at_once_but_in_another_pass() -> None:
 @pytest.mark.parametrize(("streams", "spacing"), [(1, 1e-5), (40, 4e-4), (1000, 1e-3)])
 def test_passes_keep_apart_by_a_little_for_each_sequence(streams: int, spacing: float) -> None:
     assert spacing == pytest.approx(min(MOST_SPACING, streams * SPACING_PER_SEQUENCE))
-    rig = DriverRig(slots=streams, inter_token_latency=TICK / 4096)  # far less than any spacing
+    rig = DriverRig(slots=streams, inter_token_latency=spacing * 0.75)
     for _ in range(streams):
         rig.driver.submit([rig.make(total=10_000)])
     rig.driver.run()

@@ -30,6 +30,7 @@ def read_on(client: Client) -> None:
     """The client reads all there is, until there is no more."""
     client.transport.client_reads = True
     client.transport.drain()
+    client.settle()
 
 
 def comparable(client: Client) -> list[Any]:
@@ -207,6 +208,7 @@ def test_reading_on_for_a_moment_only() -> None:
         client.transport.io.write(data)
         client.transport._producer_paused = False
         client.protocol.resumeProducing()
+        rig.settle()
         rounds += 1
         assert rounds < 50
         assert len(client.transport.unsent) < SEND_BUFFER + BURST * 300
