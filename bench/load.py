@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,9 +39,14 @@ def chat(model: str, tokens: int, *, stream: bool, prompt: str = PROMPT) -> byte
         "ignore_eos": True,
         "stream": stream,
     }
-    body = json.dumps(wanted).encode()
+    return post("/v1/chat/completions", wanted)
+
+
+def post(path: str, wanted: object) -> bytes:
+    """A request with a JSON body."""
+    body = json.dumps(wanted, ensure_ascii=False).encode()
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -88,6 +94,11 @@ class Connection:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+
+    @property
+    def status(self) -> int:
+        """Of the answer; 0 where none has come."""
+        return int(self._status or 0)
 
     def ask(self, request: bytes) -> None:
         """Sends one request."""
@@ -139,6 +150,43 @@ class Connection:
         if finished and self._status != b"200":
             return f"status {self._status.decode()}: {data[-300:].decode(errors='replace')}"
         return "" if finished else None
+
+
+class Repeated(threading.Thread):
+    """A client that sends one request again and again, each when the last is answered, within a `with`.
+
+    `answers` counts those of the `status` expected; `failure` tells of the first other one, which ends it.
+    """
+
+    def __init__(self, port: int, request: bytes, status: int) -> None:
+        super().__init__()
+        self.answers = 0
+        self.failure = ""
+        self._connection = Connection(port, late=[])
+        self._request = request
+        self._status = status
+        self._over = False
+
+    def run(self) -> None:
+        """Sends until it is over."""
+        connection = self._connection
+        while not self._over:
+            connection.ask(self._request)
+            while (verdict := connection.read()) is None:
+                pass
+            if connection.status != self._status:
+                self.failure = verdict or f"status {connection.status}"
+                break
+            self.answers += 1
+        connection.socket.close()
+
+    def __enter__(self) -> Repeated:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self.join()
 
 
 def drive(

@@ -1,6 +1,6 @@
 """Measures the daemon, and another server of the same flags beside it where one is given.
 
-    python bench/run.py [--cases cost,pace,boot,scrape] [--rounds 1] [--against 'COMMAND'] [--json FILE]
+    python bench/run.py [--cases cost,pace,long_prompts] [--rounds 1] [--against 'COMMAND'] [--json FILE]
 
 Every figure is the median of the rounds; the servers take turns. bench/README.md says what the figures mean.
 """
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from load import Connection, Outcome, chat, drive
+from load import Connection, Outcome, Repeated, chat, drive, post
 from server import Server, cpu_seconds, memory_mb
 
 FLAGS = [
@@ -27,6 +27,8 @@ FLAGS = [
 PACED = ["--time-to-first-token", "100ms", "--inter-token-latency", "20ms"]
 TTFT, ITL, TOKENS = 0.1, 0.02, 100  # of the paced streams: seconds, and as PACED says
 REPLY = 32  # tokens of an answer at full speed
+LONG_STREAMS = 100  # that run while long prompts come
+LONG = 1_000_000  # bytes of a long prompt
 SCRAPES = 300
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 OPENMETRICS = SCRAPE[:-2] + b"Accept: application/openmetrics-text;version=1.0.0\r\n\r\n"
@@ -44,6 +46,7 @@ class Bench:
         self.cases: dict[str, Callable[[str], dict[str, float]]] = {
             "cost": self.cost,
             "pace": self.pace,
+            "long_prompts": self.long_prompts,
             "boot": self.boot,
             "scrape": self.scrape,
         }
@@ -80,6 +83,26 @@ class Bench:
                     "memory_mb": memory_mb(server.pid),
                 }
                 figures |= {f"{streams}_streams_{name}": value for name, value in here.items()}
+        return figures
+
+    def long_prompts(self, command: str) -> dict[str, float]:
+        """Timing of paced streams while one client sends prompts of 1 MB, each when the last is answered."""
+        figures: dict[str, float] = {}
+        request = chat("m", TOKENS, stream=True, prompt="hi there")
+        for name, context, long, status in _long_prompts():
+            flags = ["--inter-token-latency", "20ms", "--max-model-len", str(context)]
+            with self._start(command, *flags) as server:
+                with Repeated(server.port, long, status) as client:
+                    load, _ = _measured(
+                        server, [request], connections=LONG_STREAMS, count=LONG_STREAMS, spread=3 * ITL
+                    )
+                if client.failure:
+                    sys.exit(f"a long prompt ({name}) failed: {client.failure}")
+                here = {
+                    **{each: value for each, value in load.timing(0.0, ITL).items() if "gap" in each},
+                    "prompts_per_s": client.answers / load.wall,
+                }
+                figures |= {f"long_{name}_{figure}": value for figure, value in here.items()}
         return figures
 
     def boot(self, command: str) -> dict[str, float]:
@@ -120,6 +143,22 @@ class Bench:
                     other.socket.close()
             connection.socket.close()
         return figures
+
+
+def _long_prompts() -> list[tuple[str, int, bytes, int]]:
+    """Name, context, request and expected status of each kind of long prompt."""
+    ascii_text = ("The quick brown fox jumps over the lazy dog, again. " * (LONG // 50))[:LONG]
+    chinese = ("我们今天去公园看花，然后回家吃饭。" * (LONG // 50))[: LONG // 3]
+    ids = [number * 7919 % 150_000 for number in range(LONG // 7)]
+    beyond = ascii_text + ascii_text[: LONG // 10]  # 256 characters for each of 4096 tokens
+    return [
+        ("ascii", 2_000_000, chat("m", 1, stream=False, prompt=ascii_text), 200),
+        ("chinese", 2_000_000, chat("m", 1, stream=False, prompt=chinese), 200),
+        ("ids", 2_000_000, post("/v1/completions", {"model": "m", "prompt": ids, "max_tokens": 1}), 200),
+        ("ascii_too_long", 4096, chat("m", 1, stream=False, prompt=ascii_text), 400),
+        ("chinese_too_long", 4096, chat("m", 1, stream=False, prompt=chinese), 400),
+        ("ascii_far_too_long", 4096, chat("m", 1, stream=False, prompt=beyond), 400),
+    ]
 
 
 def _cpu_us(server: Server, connection: Connection, request: bytes) -> float:
@@ -165,7 +204,7 @@ def main() -> None:
     beside = Path(sys.executable).with_name("llmdsim")
     options.add_argument("--server-command", default=str(beside), help="the daemon (%(default)s)")
     options.add_argument("--against", metavar="COMMAND", help="another server that takes the same flags")
-    options.add_argument("--cases", default="cost,pace,boot,scrape", help="%(default)s")
+    options.add_argument("--cases", default="cost,pace,long_prompts,boot,scrape", help="%(default)s")
     options.add_argument("--rounds", type=int, default=1, help="%(default)s")
     options.add_argument("--seconds", type=float, default=4.0, help="of each full-speed load (%(default)s)")
     options.add_argument("--streams", default="1,100,400,1000", help="of the paced case (%(default)s)")

@@ -12,7 +12,7 @@ from llmdsim.web.chat_request import ChatRequest, decode_chat, refuse_untrusted
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL, ChatFrames
-from llmdsim.web.generation import Answer, asks_of, generate, ids_json, is_short, text_prompt
+from llmdsim.web.generation import LONG_BODY, Answer, asks_of, generate, ids_json, is_short, text_prompt
 from llmdsim.web.logprobs import ChatLogprobs
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import sampling
@@ -44,6 +44,8 @@ class Chat:
         context = self._context
         context.refuse_while_draining()
         chat = decode_chat(request.body, content_type(request))
+        if len(request.body) > LONG_BODY:
+            yield
         context.check_model(chat.model)
         refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
         text = render_chat(chat.messages)

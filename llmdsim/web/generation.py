@@ -27,6 +27,9 @@ json = msgspec.json.encode
 MOST_REPEATED = 64 << 20
 MOST_LISTED = 2_000_000
 
+#: Bytes of a body above which to read it is a step of its own.
+LONG_BODY = 1 << 17
+
 #: Ids that are written as JSON in half a millisecond.
 IDS_AT_ONCE = 16384
 

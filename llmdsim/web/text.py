@@ -10,12 +10,21 @@ from llmdsim.reply.ask import Ask
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.frames import NULL, TextFrames
-from llmdsim.web.generation import Answer, asks_of, generate, ids_json, ids_prompt, is_short, text_prompt
+from llmdsim.web.generation import (
+    LONG_BODY,
+    Answer,
+    asks_of,
+    generate,
+    ids_json,
+    ids_prompt,
+    is_short,
+    text_prompt,
+)
 from llmdsim.web.logprobs import TextLogprobs
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import Sampling, sampling
 from llmdsim.web.stream import ReplyStream
-from llmdsim.web.text_request import TextRequest, decode_text, prompts
+from llmdsim.web.text_request import TextRequest, checked, decode_text, prompts, typed
 from llmdsim.web.turns import Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, text_body
@@ -39,7 +48,14 @@ class Text:
     def _answer(self, request: Request) -> Steps:
         context = self._context
         context.refuse_while_draining()
-        text = decode_text(request.body, content_type(request))
+        body = request.body
+        if len(body) > LONG_BODY:
+            found = typed(body, content_type(request))
+            yield
+            text = checked(found, body)
+            yield
+        else:
+            text = decode_text(body, content_type(request))
         context.check_model(text.model)
         limits = context.limits
         asks: list[list[Ask]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import msgspec
@@ -42,11 +43,22 @@ _decoder = msgspec.json.Decoder(TextRequest)
 
 def decode_text(body: bytes, content_type: str | None = None) -> TextRequest:
     """The request in `body`. Raises `ApiError` 400; never another exception, whatever the bytes."""
+    return checked(typed(body, content_type), body)
+
+
+def typed(body: bytes, content_type: str | None = None) -> TextRequest | None:
+    """The first half of `decode_text`: the request where every value has its type already, else None."""
     if content_type is not None:
         decoding.refuse_media_type(content_type)
     try:
-        request = _decoder.decode(body)
+        return _decoder.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+
+
+def checked(request: TextRequest | None, body: bytes) -> TextRequest:
+    """The second half: what `typed` made of the body, or else the body read again."""
+    if request is None:
         return _read_leniently(body)
     if not _uniform(request.prompt) or _may_be_refused(request) or decoding.bad_utf8(body):
         return _read_leniently(body)
@@ -94,12 +106,21 @@ def _uniform(prompt: Any) -> bool:
     """Whether a prompt is one of the four forms, exactly, and not empty; negative ids count as no form."""
     if type(prompt) is not list:
         return bool(prompt)
+    if prompt and type(prompt[0]) is int:
+        try:
+            # Five times as fast as `_are_ids`, but takes booleans, of which there are none here.
+            array("Q", prompt)
+        except (TypeError, OverflowError):
+            return _are_ids(prompt)
+        return True
     kinds = set(map(type, prompt))
     if kinds == {str}:
         return True
-    if kinds == {int}:
-        return bool(min(prompt) >= 0)
     return kinds == {list} and all(not inner or min(inner) >= 0 for inner in prompt)
+
+
+def _are_ids(values: list[Any]) -> bool:
+    return set(map(type, values)) == {int} and min(values) >= 0
 
 
 def _may_be_refused(request: TextRequest) -> bool:
@@ -166,7 +187,7 @@ def _read_prompt(value: Any, path: Path, problems: list[Problem]) -> Any:
     """One of the four forms: as it is where it fits one exactly, else as ids read leniently."""
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+    if isinstance(value, list) and (all(isinstance(item, str) for item in value) or _are_ids(value)):
         return value
     found: list[Problem] = []
     for read in (_read_id, _read_id_list):
