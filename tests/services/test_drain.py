@@ -12,7 +12,7 @@ from twisted.logger import capturedLogs
 
 from llmdsim.services.drain import FLUSH, Drain
 from tests.web.clients import CHAT, events, finishes, post, reply_of
-from tests.web.rig import RankRig
+from tests.web.rig import PassClock, RankRig
 from tests.wire.channel import Client, get, read_replies
 
 PACED = ("--time-to-first-token", "1s", "--inter-token-latency", "1s", "--max-num-seqs", "1")
@@ -305,3 +305,35 @@ def test_metrics_and_load_are_true_while_draining(monkeypatch: pytest.MonkeyPatc
     rig.kill()
     client = rig.connect().send(get(b"/load"))
     assert json.loads(reply_of(client).body) == {"server_load": 3}
+
+
+class SlowDrainRig(DrainRig):
+    """Its clock passes as the real one does, so that a long prompt is still being counted after a few."""
+
+    clock_type = PassClock
+
+
+LONG = {"messages": [{"role": "user", "content": "世" * 100_000}]}
+ROOM = (*PACED, "--max-model-len", "200000")
+
+
+def test_a_long_prompt_taken_before_the_drain_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = SlowDrainRig(monkeypatch, *ROOM)
+    client = post(rig, CHAT, **LONG, max_tokens=1)
+    rig.kill()
+    rig.wait(0.5)
+    assert (rig.rank.engine.idle, rig.reactor.stops) == (True, 0)
+    rig.wait(10)
+    assert reply_of(client).status == 200
+    assert (client.fate, rig.reactor.stops) == ("closed", 1)
+
+
+def test_a_long_prompt_that_takes_longer_than_the_drain_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = SlowDrainRig(monkeypatch, *ROOM, timeout=0.5)
+    client = post(rig, CHAT, **LONG, max_tokens=1)
+    rig.kill()
+    rig.wait(1)
+    reply = reply_of(client)
+    assert (reply.status, reply.error["error"]["code"]) == (503, 503)
+    assert (client.fate, rig.reactor.stops) == ("closed", 1)
+    assert not rig.rank.context.turns.busy

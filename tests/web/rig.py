@@ -14,11 +14,29 @@ from llmdsim.wire.request import Request
 from tests.wire.channel import Client, TCPTransport
 
 
+class PassClock(Clock):
+    """Passes as those of the deadline clock: what is scheduled during one waits for the next."""
+
+    def advance(self, amount: float) -> None:
+        self.rightNow += amount
+        due = [call for call in sorted(self.calls, key=lambda call: call.getTime()) if self._is_due(call)]
+        for call in due:
+            if call.active():
+                self.calls.remove(call)
+                call.called = 1
+                call.func(*call.args, **call.kw)
+
+    def _is_due(self, call: Any) -> bool:
+        return bool(call.getTime() <= self.rightNow)
+
+
 class RankRig:
     """A rank with the flags given; `post` sends JSON over a connection of its own and returns its client."""
 
+    clock_type = Clock
+
     def __init__(self, *flags: str) -> None:
-        self.clock = Clock()
+        self.clock = self.clock_type()
         self.rank = Rank(parse(["--model", "m", *flags], {}), BuiltinTokenizer(), self.clock)
         self.site = self.rank.site
         self.requests: list[Request] = []
