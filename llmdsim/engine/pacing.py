@@ -13,7 +13,7 @@ from llmdsim.engine.sequence import Sequence
 #: The most tokens one sequence reveals in one pass; the rest follow in the next, so that nobody waits long.
 BURST = 256
 
-#: Tokens one pass reveals beyond one for each sequence, or little more: what is left is due in the next.
+#: Tokens without latency that one pass reveals, or a burst more: the other sequences have the next one.
 MOST_IN_BURSTS = 1024
 
 #: Below this many abandoned deadlines the heap is left as it is.
@@ -101,14 +101,13 @@ class PerRequestPacing:
                         deadline += latency.gap(running())
                 elif gap == 0.0:
                     tokens = most
+                    room -= most
                     deadline = now  # behind those that this pass had no room for
                 else:
                     deadline += gap
                     while deadline <= now and tokens < most:
                         tokens += 1
                         deadline += gap
-                if tokens > 1:
-                    room -= tokens
                 if tokens < left:
                     # Before the sink runs, which may abort this very sequence.
                     heappush(self._heap, (deadline, next(serial), sequence))

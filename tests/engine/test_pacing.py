@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from llmdsim.engine.latency import Latency
-from llmdsim.engine.pacing import BURST
+from llmdsim.engine.pacing import BURST, MOST_IN_BURSTS
 from tests.engine.rig import TICK, Rig, log
 
 
@@ -86,6 +86,28 @@ def test_without_latency_a_pass_reveals_a_bounded_burst(factor: float) -> None:
     rig.go()
     assert log(long).tokens == [BURST, 2 * BURST, 2 * BURST + 3]
     assert log(long).reasons == [None, None, "stop"]
+
+
+def test_a_pass_without_latency_has_room_for_some_bursts_and_the_others_come_next() -> None:
+    rig = Rig(slots=100)
+    in_a_pass = MOST_IN_BURSTS // BURST
+    sequences = [rig.add(total=9 * BURST) for _ in range(3 * in_a_pass)]
+    rig.go()
+    first = [log(each).tokens[-1] for each in sequences if log(each).tokens]
+    assert first == [BURST] * in_a_pass
+    last = rig.add(total=2)
+    for _ in range(4):
+        rig.go(TICK)
+    # In rotation: each has had its turn before any has its third.
+    assert log(last).tokens == [2]
+    assert {len(log(each).calls) for each in sequences} <= {1, 2}
+
+
+def test_one_token_of_everybody_is_always_one_pass() -> None:
+    rig = Rig(slots=3000, inter_token_latency=TICK)
+    sequences = [rig.add(total=3) for _ in range(2 * MOST_IN_BURSTS)]
+    rig.go()
+    assert all(log(each).tokens == [1] for each in sequences)
 
 
 def test_a_reply_of_just_a_burst_ends_in_one_pass() -> None:
