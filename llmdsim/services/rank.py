@@ -66,7 +66,8 @@ class Rank(Service):
             Server(self.context, collector.page),
         ):
             routes.mount(app)
-        router = Router(app, request_id_header if config.enable_request_id_headers else None)
+        common_headers = request_id_header if config.enable_request_id_headers else None
+        router = Router(app, common_headers)
         self.site = Site(
             router.handle,
             path_error,
@@ -77,6 +78,7 @@ class Rank(Service):
                 serve_half_closed=config.half_close == "serve",
             ),
             clock,
+            common_headers,
         )
         self.site.on_ended.append(http_requests.count)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer
+from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer, ISSLTransport
 from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -43,14 +43,18 @@ class HTTP1(Protocol):
         self._reader = RequestReader(self, site.limits)
         self._found = self._reader.found
         self._current: Request | None = None
-        self._held: list[bytes] = []
-        self._held_size = 0
+        self._held = bytearray()
         self._reading_paused = False
         self._pumping = False
         self._peer_finished = False
         self._closing = False
         self._lingering = False
         self._discarded = 0
+        self._linger_call: Any = None
+        #: Something came that is not going to be answered.
+        self._ignored = False
+        #: Our side is closed, and everything before it sent.
+        self._all_sent = False
         #: `Site.now` when the last bytes came, and when the message being read began, or its turn came.
         self._heard = self._began = site.now
 
@@ -86,6 +90,9 @@ class HTTP1(Protocol):
         self._closing = True
         self._found.clear()
         self._held.clear()
+        if self._linger_call is not None:
+            self._linger_call.cancel()
+            self._linger_call = None
         self._lose_current()
 
     def readConnectionLost(self) -> None:
@@ -101,6 +108,7 @@ class HTTP1(Protocol):
 
     def writeConnectionLost(self) -> None:
         """Our side is closed; the rest is read and discarded."""
+        self._all_sent = True
 
     def _client_gone(self) -> None:
         try:
@@ -145,10 +153,10 @@ class HTTP1(Protocol):
     def _hold(self, data: bytes) -> None:
         # Kept being read while a request is answered, or a client's leaving would go unseen.
         if self._current is not None and not self._current.keep_alive:
-            return  # it asked for the connection to be closed, so nothing more will be answered
-        self._held.append(data)
-        self._held_size += len(data)
-        if self._held_size > PIPELINE_BYTES and not self._reading_paused:
+            self._ignored = True  # it asked for the connection to be closed
+            return
+        self._held += data
+        if len(self._held) > PIPELINE_BYTES and not self._reading_paused:
             self._reading_paused = True
             self.transport.pauseProducing()
 
@@ -180,9 +188,8 @@ class HTTP1(Protocol):
                     answers += 1
                     self._answer(self._found.popleft())
                 elif self._held:
-                    data = b"".join(self._held)
+                    data = bytes(self._held)
                     self._held.clear()
-                    self._held_size = 0
                     self._read_on()
                     self._feed(data)
                 elif self._peer_finished:
@@ -227,27 +234,37 @@ class HTTP1(Protocol):
 
     def _answer_refusal(self, refusal: Refusal) -> None:
         status = refusal.status
-        request = Request(self, refusal.method, refusal.path, {})
+        request = Request(self, refusal.method, refusal.path, refusal.headers)
         request.keep_alive = False
         request.began = self._site.clock.seconds()
-        self._closing = self._lingering = True
+        if self._site.common_headers is not None:
+            request.common_headers = self._site.common_headers(request)
+        self._ignored = True
         request.respond(status, self._site.error_body(status, refusal.path, refusal.message))
-        # A reset, which closing with unread input would cause, could destroy the answer on its way.
-        self._held.clear()
-        self._read_on()
-        self.transport.unregisterProducer()
-        self.transport.loseWriteConnection()
-        self._site.clock.callLater(LINGER_SECONDS, self._end_lingering)
-
-    def _end_lingering(self) -> None:
-        if self in self._site.connections:
-            self.transport.abortConnection()
+        self.close()
 
     def close(self) -> None:
         """End the connection when what is written has been sent."""
-        if not self._closing:
-            self._closing = True
-            self.transport.unregisterProducer()
+        if self._closing:
+            return
+        self._closing = True
+        self.transport.unregisterProducer()
+        if self._peer_finished or not (self._ignored or self._found or self._held):
+            self.transport.loseConnection()
+            return
+        # A reset, which closing with unread input would cause, could destroy the answer on its way.
+        self._lingering = True
+        self._held.clear()
+        self._read_on()
+        self._linger_call = self._site.clock.callLater(LINGER_SECONDS, self._end_lingering)
+        self.transport.loseWriteConnection()
+
+    def _end_lingering(self) -> None:
+        self._linger_call = None
+        if ISSLTransport.providedBy(self.transport):
+            self.transport.abortConnection()  # an end in its own terms would wait for the client's
+        else:
+            # What a slow reader has still to take is sent first.
             self.transport.loseConnection()
 
     # --- what the site asks for
@@ -266,9 +283,7 @@ class HTTP1(Protocol):
     @property
     def busy(self) -> bool:
         """Whether there is a request to answer, or an answer that is not wholly sent."""
-        return not self._lingering and bool(
-            self._closing or self._current or self._found or self.write_paused
-        )
+        return not self._all_sent and bool(self._closing or self._current or self._found or self.write_paused)
 
     def close_if_idle(self) -> None:
         """End the connection unless it is in the middle of a request."""

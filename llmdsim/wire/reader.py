@@ -7,6 +7,8 @@ transfer encodings, offers of an upgrade) is guarded here.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import httptools
@@ -28,6 +30,7 @@ class Refusal(NamedTuple):
     message: str
     path: bytes = b"/"
     method: bytes = b"GET"
+    headers: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class RequestReader:
@@ -52,7 +55,8 @@ class RequestReader:
         self._header_count = 0
         self._head_size = 0
         self._two_hosts = False
-        self._body: list[bytes] = []
+        #: A bytearray from its second piece on: pieces of a byte would each take fifty, kept apart.
+        self._body: bytes | bytearray = b""
         self._body_size = 0
         #: Bytes fed since a packet that completed a message, whose share of the next cannot be told.
         self._raw_size = 0
@@ -85,16 +89,19 @@ class RequestReader:
         self.refused = True
         incoming, self.incoming = self.incoming, None
         if incoming is not None:
-            refusal = Refusal(status, message, incoming.path, incoming.method)
+            refusal = Refusal(status, message, incoming.path, incoming.method, incoming.headers)
+        elif self.in_message:
+            refusal = Refusal(status, message, headers=self._headers)
         else:
             refusal = Refusal(status, message)
-        self._body = []
+        self._body = b""
         self.in_message = False
         self.found.append(refusal)
 
     def _refuse_malformed(self, reason: str) -> None:
         # HTTP/2's preface makes the parser speak of PRI.
-        status = 505 if "version" in reason or "PRI" in reason else 400
+        version = reason.startswith("Invalid") and "version" in reason
+        status = 505 if version or "PRI" in reason else 400
         self.refuse(status, f"Malformed HTTP request: {reason}")
 
     def _check_raw_size(self) -> None:
@@ -180,7 +187,7 @@ class RequestReader:
         if not parser.should_keep_alive():
             request.keep_alive = False
         self.incoming = request
-        self._body = []
+        self._body = b""
         self._body_size = 0
         version = parser.get_http_version()
         if version != "1.1":
@@ -233,7 +240,12 @@ class RequestReader:
     def on_body(self, data: bytes) -> None:
         if self.refused:
             return
-        self._body.append(data)
+        if not self._body_size:
+            self._body = data
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += data
         self._body_size += len(data)
         if self._body_size > self._limits.body_size:
             self._refuse_body()
@@ -242,10 +254,9 @@ class RequestReader:
         request = self.incoming
         if request is None or self._upgrade_offered:
             return
-        body = self._body
-        request.body = body[0] if len(body) == 1 else b"".join(body)
+        request.body = bytes(self._body)
         request.expects_continue = False
-        self._body = []
+        self._body = b""
         self.incoming = None
         self.in_message = False
         self.in_head = True

@@ -5,7 +5,7 @@ Two ways to answer: `respond` sends a whole response in one write; `start`, `sen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -49,7 +49,7 @@ class Request:
     set, is called when a client that did not read does so again. After either end, writing does nothing.
     """
 
-    def __init__(self, channel: Channel, method: bytes, uri: bytes, headers: dict[bytes, bytes]) -> None:
+    def __init__(self, channel: Channel, method: bytes, uri: bytes, headers: Mapping[bytes, bytes]) -> None:
         self.channel = channel
         self.method = method
         self.uri = uri

@@ -19,7 +19,8 @@ log = Logger()
 class Site(Factory):
     """`handle` is given each complete request; `error_body` makes the body of errors the protocols give.
 
-    `clock` is an `IReactorTime`; `now` is its time, brought up to date about once a second, for time-outs.
+    `common_headers` gives header lines for the responses to what is refused before it is handed on. `clock` is
+    an `IReactorTime`; `now` is its time, brought up to date about once a second, for time-outs.
     """
 
     noisy = False
@@ -30,10 +31,12 @@ class Site(Factory):
         error_body: Callable[[int, bytes, str], bytes],
         limits: Limits,
         clock: Any,
+        common_headers: Callable[[Request], bytes] | None = None,
     ) -> None:
         self.handle = handle
         self.error_body = error_body
         self.limits = limits
+        self.common_headers = common_headers
         self.clock = clock
         self.now: float = clock.seconds()
         self.connections: set[HTTP1] = set()

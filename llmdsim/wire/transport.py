@@ -137,6 +137,8 @@ def use_direct_send(port: Any) -> None:
     listening = getattr(port, "socket", None)
     if isinstance(listening, socket.socket):
         listening.listen(BACKLOG)
+        # Accepted sockets inherit it: peers that vanish without a word are found in the end.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if not twisted_is_as_expected():
         log.warn("this version of Twisted is unknown: replies are sent in its own, slower way")
     elif isinstance(port, unix.Port):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from llmdsim.wire.limits import LINGER_SECONDS
 from llmdsim.wire.request import Request
 from tests.wire.channel import (
     Answer,
@@ -129,7 +130,51 @@ def test_data_after_connection_close_is_ignored(behind: bytes, together: bool, l
         server.settle()
     assert len(server.requests) == 1
     assert client.statuses() == [200]
+    # It lingers where there was more, lest a reset destroy the reply.
+    sends_on = together if behind != b"\r\n" else late and not together
+    assert client.fate == ("half-closed" if sends_on or (late and not together) else "closed")
+    client.fin()
+    server.settle()
     assert client.fate == "closed"
+
+
+@pytest.mark.parametrize("leaves", ["fin", "rst", ""])
+def test_a_client_that_sends_on_behind_connection_close_is_let_go(leaves: str) -> None:
+    server = Server()
+    client = server.connect().send(get(b"/", b"Connection: close"), b"x" * 100_000)
+    server.requests[0].respond(200, b"y" * 100_000)
+    server.settle()
+    for _ in range(20):
+        client.send(b"x" * 100_000)
+    assert client.fate == "half-closed"
+    if leaves:
+        getattr(client, leaves)()
+        server.settle()
+    else:
+        server.wait(LINGER_SECONDS)
+    assert client.fate == ("lost" if leaves == "rst" else "closed")
+    (reply,) = client.replies()
+    assert (len(reply.body), reply.complete) == (100_000, True)
+    server.site.stop()
+    assert server.clock.getDelayedCalls() == []
+
+
+def test_requests_behind_the_last_one_of_a_draining_site_do_not_cost_its_reply() -> None:
+    server = Server()
+    client = server.connect().send(get(b"/first"), post(b"x" * 1000) * 100)
+    assert client.transport.producerState == "paused"
+    server.site.closing = True
+    server.requests[0].respond(200, b"first")
+    server.settle()
+    assert (client.statuses(), client.fate, client.transport.producerState) == (
+        [200],
+        "half-closed",
+        "producing",
+    )
+    client.fin()
+    server.settle()
+    assert client.fate == "closed"
+    assert len(server.requests) == 1
 
 
 # --- HTTP/1.0
@@ -255,14 +300,17 @@ def test_an_offer_to_upgrade_is_ignored_and_the_body_kept(message: bytes, size: 
     ("message", "fate"),
     [
         (get(b"/", b"Connection: Upgrade", b"Upgrade: websocket"), "open"),
-        (get(b"/", b"Connection: Upgrade, close", b"Upgrade: h2c"), "closed"),
-        (get(b"/", b"Connection: Upgrade", b"Upgrade: h2c", version=b"1.0"), "closed"),
+        (get(b"/", b"Connection: Upgrade, close", b"Upgrade: h2c"), "half-closed"),
+        (get(b"/", b"Connection: Upgrade", b"Upgrade: h2c", version=b"1.0"), "half-closed"),
     ],
 )
 def test_an_offer_to_upgrade_leaves_the_rest_of_the_request_as_it_was(message: bytes, fate: str) -> None:
     client = Server(whole).connect().send(message + get(b"/next"))
     assert client.statuses() == ([200, 200] if fate == "open" else [200])
     assert client.fate == fate
+    client.fin()
+    client.settle()
+    assert client.fate == "closed"
 
 
 def test_an_offer_to_upgrade_with_a_body_to_come_is_told_to_continue() -> None:

@@ -242,7 +242,7 @@ def test_after_a_refusal_the_connection_lingers_two_seconds() -> None:
         server.wait(LINGER_SECONDS / 8)
         assert client.fate == "half-closed"
     server.wait(LINGER_SECONDS / 8)
-    assert client.fate == "reset"
+    assert client.fate == "closed"
     assert client.statuses() == [413]
     assert server.site.connections == set()
 
@@ -282,6 +282,31 @@ def test_a_refusal_is_whole_when_its_client_reads_late() -> None:
 def test_a_client_gone_while_lingering_leaves_nothing_behind() -> None:
     server = Server(whole)
     client = server.connect().send(b"nonsense\r\n\r\n").rst()
-    server.wait(LINGER_SECONDS + 1)
+    server.site.stop()
     assert client.fate == "lost"
     assert server.site.connections == set()
+    assert server.clock.getDelayedCalls() == []
+
+
+def test_a_slow_reader_has_the_replies_before_a_refusal_whole() -> None:
+    server = Server(lambda request: request.respond(200, b"x" * 60_000), LIMITS)
+    client = server.connect()
+    client.transport.client_reads = False
+    client.send(get() + b"nonsense\r\n\r\n")
+    server.wait(5 * LINGER_SECONDS)
+    assert (client.received, client.fate) == (b"", "open")
+    client.transport.client_reads = True
+    client.transport.drain()
+    good, refusal = client.replies()
+    assert (len(good.body), good.complete) == (60_000, True)
+    assert (refusal.status, refusal.complete) == (400, True)
+    assert client.fate == "closed"
+
+
+@pytest.mark.parametrize("serve_half_closed", [True, False])
+def test_a_refused_client_that_has_closed_its_side_is_not_lingered_for(serve_half_closed: bool) -> None:
+    server = Server(limits=Limits(serve_half_closed=serve_half_closed))
+    client = server.connect().send(get() + b"nonsense\r\n\r\n").fin()
+    server.requests[0].respond(200, b"")
+    server.settle()
+    assert (client.statuses(), client.fate) == ([200, 400], "closed")

@@ -17,7 +17,7 @@ def refused(server: Server, client: Client) -> None:
     (refusal,) = client.replies()
     assert (refusal.status, refusal.error["code"], client.fate) == (408, 408, "half-closed")
     server.wait(LINGER_SECONDS)
-    assert client.fate == "reset"
+    assert client.fate == "closed"
     assert server.site.connections == set()
 
 
