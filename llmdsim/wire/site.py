@@ -19,8 +19,8 @@ log = Logger()
 class Site(Factory):
     """`handle` is given each complete request; `error_body` makes the body of errors the protocols give.
 
-    `common_headers` gives header lines for the responses to what is refused before it is handed on. `clock` is
-    an `IReactorTime`; `now` is its time, brought up to date about once a second, for time-outs.
+    `common_headers` gives header lines for responses to what is refused before it is handed on. `clock` is an
+    `IReactorTime`; `now` is its time, brought up to date about once a second, for time-outs.
     """
 
     noisy = False

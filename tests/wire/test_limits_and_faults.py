@@ -38,6 +38,16 @@ FAULTS = [
     ("target without slash", get(b"health"), 400),
     ("raw bytes in the target", get(b"/caf\xe9"), 400),
     ("blank in the target", get(b"/a b"), 400),
+    ("NUL in the target", get(b"/a\x00b"), 400),
+    ("control byte in the target", get(b"/a\x01b"), 400),
+    ("DEL in the target", get(b"/a\x7fb"), 400),
+    ("tab in the target", get(b"/a\tb"), 400),
+    ("raw bytes in the query", get(b"/a?\xff"), 400),
+    ("method in small letters", get(method=b"get"), 400),
+    ("blank before the method", b" " + get(), 400),
+    ("nothing but LF", b"GET / HTTP/1.1\nHost: sim\n\n", 400),
+    ("LF after a header", b"GET / HTTP/1.1\r\nHost: sim\nX-A: b\r\n\r\n", 400),
+    ("LF at the end of a head", b"GET / HTTP/1.1\r\nHost: sim\r\n\n", 400),
     # Versions.
     ("HTTP/2.0", get(version=b"2.0"), 505),
     ("HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
@@ -55,12 +65,17 @@ FAULTS = [
     ("folded header", get(b"/", b"X-A: b", b" c"), 400),
     ("NUL in a header", get(b"/", b"X-A: b\x00c"), 400),
     ("bare CR in a header", get(b"/", b"X-A: b\rc"), 400),
+    ("control byte in a header", get(b"/", b"X-A: b\x01c"), 400),
+    ("DEL in a header", get(b"/", b"X-A: b\x7fc"), 400),
+    ("control byte in a name", get(b"/", b"X\x01A: b"), 400),
+    ("header without name", get(b"/", b": b"), 400),
     # Lengths.
     ("negative length", get(b"/", b"Content-Length: -1", method=b"POST"), 400),
     ("length with a sign", get(b"/", b"Content-Length: +1", method=b"POST"), 400),
     ("length in words", get(b"/", b"Content-Length: five", method=b"POST"), 400),
     ("empty length", get(b"/", b"Content-Length:", method=b"POST"), 400),
     ("hexadecimal length", get(b"/", b"Content-Length: 0x5", method=b"POST"), 400),
+    ("length with a blank", get(b"/", b"Content-Length: 1 1", method=b"POST"), 400),
     ("list of lengths", get(b"/", b"Content-Length: 1, 1", method=b"POST"), 400),
     ("two lengths", get(b"/", b"Content-Length: 1", b"Content-Length: 2", method=b"POST"), 400),
     ("the same length twice", get(b"/", b"Content-Length: 1", b"Content-Length: 1", method=b"POST"), 400),
@@ -73,6 +88,10 @@ FAULTS = [
     ("gzip", get(b"/", b"Transfer-Encoding: gzip", method=b"POST"), 501),
     ("identity", get(b"/", b"Transfer-Encoding: identity", method=b"POST"), 501),
     ("xchunked", get(b"/", b"Transfer-Encoding: xchunked", method=b"POST"), 501),
+    ("chunked with a parameter", get(b"/", b"Transfer-Encoding: chunked;q=1", method=b"POST"), 501),
+    ("empty", get(b"/", b"Transfer-Encoding:", method=b"POST"), 400),
+    ("chunked twice", get(b"/", CHUNKED, CHUNKED, method=b"POST"), 400),
+    ("vertical tab", get(b"/", b"Transfer-Encoding: \x0bchunked", method=b"POST"), 400),
     # Chunks.
     ("chunk size not a number", get(b"/", CHUNKED, method=b"POST") + b"zz\r\nabc", 400),
     ("negative chunk size", get(b"/", CHUNKED, method=b"POST") + b"-5\r\nhello\r\n", 400),
@@ -80,6 +99,11 @@ FAULTS = [
     ("chunk longer than its size", get(b"/", CHUNKED, method=b"POST") + b"2\r\nhello\r\n0\r\n\r\n", 400),
     ("chunk size beyond 64 bits", get(b"/", CHUNKED, method=b"POST") + b"1" + b"0" * 16 + b"\r\n", 400),
     ("bare LF after a chunk size", get(b"/", CHUNKED, method=b"POST") + b"5\nhello\r\n0\r\n\r\n", 400),
+    ("bare LF after a chunk", get(b"/", CHUNKED, method=b"POST") + b"5\r\nhello\n0\r\n\r\n", 400),
+    ("blank before a chunk size", get(b"/", CHUNKED, method=b"POST") + b" 5\r\nhello\r\n0\r\n\r\n", 400),
+    ("LF in an extension", get(b"/", CHUNKED, method=b"POST") + b"5;a\nb\r\nhello\r\n0\r\n\r\n", 400),
+    ("folded trailer", get(b"/", CHUNKED, method=b"POST") + b"0\r\nX-A: b\r\n c\r\n\r\n", 400),
+    ("length in a trailer", get(b"/", CHUNKED, method=b"POST") + b"0\r\nContent-Length: 5\r\n\r\n", 400),
     # What is not done here.
     ("CONNECT", get(b"sim:443", method=b"CONNECT"), 501),
     ("unknown expectation", get(b"/", b"Expect: tea", b"Content-Length: 2", method=b"POST") + b"{}", 417),
@@ -104,6 +128,38 @@ def test_no_host_is_needed_on_1_0_and_it_may_be_empty(message: bytes) -> None:
 def test_the_path_of_a_refused_request_is_given_to_the_maker_of_the_error() -> None:
     client = Server(whole).connect().send(get(b"/v1/messages?x=1", b"Expect: tea"))
     assert client.replies()[0].error["path"] == "/v1/messages"
+
+
+@pytest.mark.parametrize(
+    ("message", "known"),
+    [
+        (get(b"/", b"X-Id: a", host=False), b"a"),
+        (post(b"x" * 2000, b"X-Id: a"), b"a"),
+        (b"GET / HTTP/1.1\r\nX-Id: a\r\nX-Long: " + b"a" * 1100, b"a"),
+        (get(b"/", b"X-Id: a", b"X-B: c", b"nonsense"), b"a"),
+        (get(b"/", b"nonsense", b"X-Id: a"), b"none"),
+        (b"GET /" + b"a" * 1100, b"none"),
+        (b"nonsense\r\n\r\n", b"none"),
+    ],
+    ids=["refused", "body", "head", "behind it", "before it", "line", "nonsense"],
+)
+@pytest.mark.parametrize("before", [0, 1])
+def test_headers_of_every_response_are_made_from_what_was_read(
+    message: bytes, known: bytes, before: int
+) -> None:
+    server = Server(whole, LIMITS)
+    server.site.common_headers = lambda request: b"x-got: %b\r\n" % request.headers.get(b"x-id", b"none")
+    client = server.connect().send(*[get(b"/", b"X-Id: other")] * before, message)
+    assert client.replies()[-1].status >= 400
+    assert client.replies()[-1].headers[b"x-got"] == known
+
+
+def test_a_request_that_never_ends_keeps_its_own_headers_when_it_times_out() -> None:
+    server = Server(whole, Limits(idle_time=4.0))
+    server.site.common_headers = lambda request: b"x-got: %b\r\n" % request.headers[b"x-id"]
+    client = server.connect().send(post(b"hello", b"X-Id: a")[:-1])
+    server.wait(6)
+    assert [(reply.status, reply.headers[b"x-got"]) for reply in client.replies()] == [(408, b"a")]
 
 
 def test_a_refused_head_has_no_body() -> None:

@@ -256,6 +256,15 @@ def test_listening_ports_get_our_transports_and_a_long_backlog(
         assert (listening.transport, fake.backlog) == (transport, BACKLOG)
 
 
+def test_peers_that_vanish_are_found_in_the_end() -> None:
+    port = tcp.Port(0, Factory(), reactor=MemoryReactorClock())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port.socket = listening
+        use_direct_send(port)
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
 def test_ports_of_other_kinds_are_left_as_they_are() -> None:
     class Other:
         transport = "its own"
