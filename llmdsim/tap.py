@@ -40,9 +40,13 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         # Unless `twistd --reactor` chose one; nothing has imported the reactor yet.
         install()
         from twisted.internet import reactor  # noqa: PLC0415
+
+    from llmdsim.services.drain import Drain, note_signals  # noqa: PLC0415
+
+    # The rest takes a while, and signals would end it with a traceback.
+    noted = note_signals()
     from llmdsim.services.clock import DeadlineClock  # noqa: PLC0415 - `--help` need not load the rest
     from llmdsim.services.clock_service import ClockService  # noqa: PLC0415
-    from llmdsim.services.drain import Drain  # noqa: PLC0415
     from llmdsim.services.listeners import Listeners  # noqa: PLC0415
     from llmdsim.services.rank import Rank  # noqa: PLC0415
     from llmdsim.services.readiness import Readiness  # noqa: PLC0415
@@ -58,7 +62,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         ClockService(clock),
         rank,
         listeners,
-        Drain(rank, config.shutdown_timeout, clock, reactor),
+        Drain(rank, config.shutdown_timeout, clock, reactor, noted),
         Readiness(config, rank.context, lambda: listeners.ports, reactor),
     ):
         child.setServiceParent(daemon)  # type: ignore[no-untyped-call]

@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from llmdsim.services.rank import Rank
+if TYPE_CHECKING:
+    from llmdsim.services.rank import Rank
 
 log = Logger()
+
+#: Signals that ask for an end.
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 #: How often a drain looks whether it is done, and how long the last answers may take to leave, in seconds.
 LOOK_EVERY = 0.02
 FLUSH = 1.0
 
 
+def note_signals() -> list[str]:
+    """The names of signals that ask for an end, as they come while the daemon is still being made."""
+    noted: list[str] = []
+    for number in STOPPING:
+        signal.signal(number, lambda number, frame: noted.append(signal.Signals(number).name))
+    return noted
+
+
 class Drain(Service):
     """On the first signal refuse new generation and wait for what runs or waits, `timeout` seconds at most.
 
-    On a second signal stop at once. Either way the reactor is stopped, so that the exit code is 0.
+    On a second signal stop at once. Either way the reactor is stopped, so that the exit code is 0. `noted`
+    are signals that came before the reactor ran.
     """
 
-    def __init__(self, rank: Rank, timeout: float, clock: Any, reactor: Any) -> None:
+    def __init__(
+        self, rank: Rank, timeout: float, clock: Any, reactor: Any, noted: Sequence[str] = ()
+    ) -> None:
         self._rank = rank
         self._timeout = timeout
         self._clock = clock
         self._reactor = reactor
+        self._noted = noted
         self._look = LoopingCall(self._look_round)
         self._look.clock = clock
         self._deadline = 0.0
@@ -47,8 +65,17 @@ class Drain(Service):
             self._look.stop()
 
     def _install(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPPING:
             signal.signal(number, self._on_signal)
+        # The default of these is death. twistd takes SIGUSR1 itself where it has a log file to rotate, and
+        # SIGHUP may be ignored already, by nohup.
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+            # There is nothing to load again; but where there was a terminal, it is gone.
+            signal.signal(signal.SIGHUP, self._on_signal if os.isatty(0) else signal.SIG_IGN)
+        for name in self._noted:
+            self.begin(name)
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._reactor.callFromThread(self.begin, signal.Signals(number).name)
@@ -82,18 +109,25 @@ class Drain(Service):
         now = self._clock.seconds()
         rank = self._rank
         if not self._flush_until:
-            if not rank.engine.idle or rank.context.turns.busy:
-                if now < self._deadline:
-                    return
-                log.warn("the time for draining is over; the rest is aborted")
-                rank.driver.abort_all()
-                rank.context.turns.give_up()
+            if self._at_work and now < self._deadline:
+                return
             # Replies that slow readers have still to take have the rest of the time.
             self._flush_until = max(now + FLUSH, self._deadline)
             rank.site.close_idle()
+        # A request that was being prepared may have come to run since.
+        if now >= self._deadline and self._at_work:
+            log.warn("the time for draining is over; the rest is aborted")
+            rank.driver.abort_all()
+            rank.context.turns.give_up()
+            self._flush_until = now + FLUSH
         if not rank.site.busy or now >= self._flush_until:
             log.info("drained")
             self._stop()
+
+    @property
+    def _at_work(self) -> bool:
+        """Whether anything is generated, waits to be, or is being prepared."""
+        return not self._rank.engine.idle or self._rank.context.turns.busy
 
     def _stop(self) -> None:
         self._stopped = True

@@ -286,6 +286,8 @@ class HTTP1(Protocol):
         return not self._all_sent and bool(self._closing or self._current or self._found or self.write_paused)
 
     def close_if_idle(self) -> None:
-        """End the connection unless it is in the middle of a request."""
-        if self._current is None and not self._found and not self._held and not self._reader.in_message:
+        """End the connection, after its response where it is in the middle of a request."""
+        if self._current is not None:
+            self._current.keep_alive = False
+        elif not self._found and not self._held and not self._reader.in_message:
             self.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs
 
-from llmdsim.services.drain import FLUSH, Drain
+from llmdsim.services.drain import FLUSH, Drain, note_signals
 from tests.web.clients import CHAT, events, finishes, post, reply_of
 from tests.web.rig import PassClock, RankRig
 from tests.wire.channel import Client, get, read_replies
@@ -47,12 +48,20 @@ class Reactor:
 class DrainRig(RankRig):
     """A rank with a drain that lasts `timeout` seconds at most, and signals that `kill` sends it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *flags: str, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *flags: str,
+        timeout: float = 60.0,
+        noted: tuple[str, ...] = (),
+        found: dict[int, Any] = {},  # noqa: B006 - only read
+    ) -> None:
         super().__init__(*(flags or PACED))
         self.reactor = Reactor()
         self.installed: dict[int, Any] = {}
         monkeypatch.setattr(signal, "signal", self.installed.__setitem__)
-        self.drain = Drain(self.rank, timeout, self.clock, self.reactor)
+        monkeypatch.setattr(signal, "getsignal", {signal.SIGHUP: signal.SIG_DFL, **found}.get)
+        self.drain = Drain(self.rank, timeout, self.clock, self.reactor, noted)
         self.rank.context.ready = True
         self.drain.startService()
         assert self.installed == {}, "Twisted would put its own in their place"
@@ -77,12 +86,55 @@ class DrainRig(RankRig):
 
 def test_both_signals_are_taken_and_nothing_is_done_within_them(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = DrainRig(monkeypatch)
-    assert set(rig.installed) == {signal.SIGTERM, signal.SIGINT}
+    assert {signal.SIGTERM, signal.SIGINT} <= set(rig.installed)
     rig.installed[signal.SIGTERM](signal.SIGTERM, None)
     # It may have interrupted anything.
     assert (rig.rank.context.draining, rig.reactor.stops) == (False, 0)
     rig.reactor.turn()
     assert (rig.rank.context.draining, rig.reactor.stops) == (True, 1)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_hangup_is_nothing_unless_there_was_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr(os, "isatty", lambda descriptor: terminal and descriptor == 0)
+    rig = DrainRig(monkeypatch)
+    assert (rig.installed[signal.SIGHUP] is signal.SIG_IGN) is not terminal
+    if terminal:
+        rig.kill(signal.SIGHUP)
+        assert rig.reactor.stops == 1
+
+
+def test_what_others_have_done_about_signals_is_left_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {signal.SIGHUP: signal.SIG_IGN, signal.SIGUSR1: lambda number, frame: None}
+    assert set(DrainRig(monkeypatch, found=found).installed) == {signal.SIGTERM, signal.SIGINT}
+
+
+def test_log_rotation_without_a_log_file_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch, found={signal.SIGUSR1: signal.SIG_DFL})
+    assert rig.installed[signal.SIGUSR1] is signal.SIG_IGN
+
+
+def test_signals_are_noted_while_the_daemon_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: dict[int, Any] = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    noted = note_signals()
+    assert set(handlers) == {signal.SIGTERM, signal.SIGINT}
+    assert noted == []
+    for number, handler in handlers.items():
+        handler(number, None)
+    assert noted == ["SIGTERM", "SIGINT"]
+
+
+@pytest.mark.parametrize("noted", [("SIGTERM",), ("SIGINT", "SIGTERM"), ("SIGTERM",) * 3])
+def test_a_signal_before_the_reactor_ran_ends_it_once_it_does(
+    monkeypatch: pytest.MonkeyPatch, noted: tuple[str, ...]
+) -> None:
+    with capturedLogs():
+        rig = DrainRig(monkeypatch, noted=noted)
+    assert rig.reactor.stops == 1
+    assert rig.clock.getDelayedCalls() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -119,7 +171,11 @@ def test_what_runs_or_waits_finishes_and_what_comes_is_refused(
     rig.kill()
     assert (rig.status(b"/ready"), rig.status(b"/health/ready")) == (503, 503)
     assert (rig.status(b"/health"), rig.status(b"/metrics")) == (200, 200)
-    assert reply_of(post(rig, CHAT, stream=stream)).status == 503
+    refused = post(rig, CHAT, stream=stream)
+    # The next try must not come over the same connection, behind which there is nobody to serve it.
+    assert (reply_of(refused).status, reply_of(refused).headers[b"connection"]) == (503, b"close")
+    rig.settle()
+    assert refused.fate == "closed"
     rig.wait(5.5)
     assert rig.reactor.stops == 0
     rig.wait(1)
@@ -167,6 +223,48 @@ def test_when_the_time_is_over_the_rest_is_told_and_aborted(
             assert (error["error"]["code"], done) == (503, "[DONE]")
         else:
             assert (reply.status, reply.error["error"]["code"]) == (503, 503)
+            assert reply.headers[b"connection"] == b"close"
+
+
+def test_scrapes_and_probes_keep_their_connections_while_requests_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = DrainRig(monkeypatch)
+    post(rig, CHAT, max_tokens=3)
+    scraper = rig.connect().send(get(b"/metrics"))
+    rig.kill()
+    for _ in range(5):
+        scraper.send(get(b"/metrics"), get(b"/ready"))
+        rig.wait(0.5)
+    replies = read_replies(scraper.received, [], ended=False)
+    assert [reply.status for reply in replies] == [200, *[200, 503] * 5]
+    assert all(b"connection" not in reply.headers for reply in replies)
+    assert scraper.fate == "open"
+    rig.wait(1)
+    assert (scraper.fate, rig.reactor.stops) == ("closed", 1)
+
+
+@pytest.mark.parametrize("seconds", [1.0, 5.0])
+def test_a_request_that_is_prepared_while_nothing_runs_is_waited_for_or_told(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Long prompts are read elsewhere, and come to the engine when that is done."""
+    rig = DrainRig(monkeypatch, timeout=4.0)
+    handle = rig.site.handle
+    held: list[Any] = []
+    rig.site.handle = held.append
+    client = post(rig, CHAT, max_tokens=round(seconds))
+    rig.kill()
+    rig.wait(1)
+    assert (rig.rank.engine.idle, rig.reactor.stops) == (True, 0)
+    # What was let in before is not refused for what came since.
+    monkeypatch.setattr(type(rig.rank.context), "refuse_while_draining", lambda context: None)
+    with capturedLogs():
+        handle(held[0])
+    rig.wait(4)
+    assert rig.rank.engine.idle
+    assert (reply_of(client).status, reply_of(client).complete) == (200 if seconds == 1.0 else 503, True)
+    assert (client.fate, rig.reactor.stops) == ("closed", 1)
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])

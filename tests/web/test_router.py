@@ -231,6 +231,21 @@ def test_what_a_route_refuses_is_answered_as_it_says(routes: Routes, uri: bytes)
     assert logged == [], "a refusal is nothing to log"
 
 
+@pytest.mark.parametrize(("status", "fate"), [(503, "closed"), (429, "open")])
+def test_a_client_refused_by_a_server_that_ends_comes_back_over_another_connection(
+    routes: Routes, status: int, fate: str
+) -> None:
+    def refuse(request: Request) -> None:
+        raise ApiError(status, "not now")
+
+    routes.act = refuse
+    client = Server(routes.router.handle).connect().send(get(b"/plain"))
+    client.settle()
+    (answer,) = client.replies()
+    assert (answer.status, client.fate) == (status, fate)
+    assert answer.headers.get(b"connection") == (b"close" if fate == "closed" else None)
+
+
 @KINDS
 def test_a_route_that_crashes_is_a_logged_500(routes: Routes, uri: bytes) -> None:
     routes.act = crash
