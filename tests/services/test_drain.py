@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ class DrainRig(RankRig):
         *flags: str,
         timeout: float = 60.0,
         noted: tuple[str, ...] = (),
-        found: dict[int, Any] = {},  # noqa: B006 - only read
+        found: Mapping[int, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(*(flags or PACED))
         self.reactor = Reactor()

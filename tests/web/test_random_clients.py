@@ -1,16 +1,19 @@
-"""Random clients against a whole rank: nothing is held for ever, and nobody is answered twice."""
+"""Random clients against a whole rank: nothing is held for ever, none is answered twice, all are counted."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmdsim.engine.sequence import Sequence
+from llmdsim.wire.request import Request
 from tests.web.clients import CHAT, TEXT, choices_of, events, fields, finishes, request
 from tests.web.rig import RankRig
-from tests.wire.channel import Client, Reply, read_replies
+from tests.wire.channel import Client, Reply, pieces, post_chunks, read_replies
 
 FLAGS = (
     *("--max-num-seqs", "3", "--max-waiting-queue-length", "4", "--enable-request-id-headers"),
@@ -37,13 +40,16 @@ BODIES = st.one_of(
     st.just({"path": CHAT, "n": "wrong"}),
     st.just({"path": "/version"}),
 )
+#: How a request is put: its body in one piece or in chunks, announced or not.
+REQUESTS = st.tuples(BODIES, st.sampled_from(["length", "chunks", "expect", "chunks, expect"]))
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("connect"), st.none()),
-        st.tuples(st.just("whole"), st.lists(BODIES, min_size=1, max_size=3)),
-        st.tuples(st.just("whole"), st.lists(BODIES, min_size=1, max_size=1)),
-        st.tuples(st.just("half"), BODIES),
+        st.tuples(st.just("whole"), st.lists(REQUESTS, min_size=1, max_size=3)),
+        st.tuples(st.just("whole"), st.lists(REQUESTS, min_size=1, max_size=1)),
+        st.tuples(st.just("part"), st.tuples(REQUESTS, st.floats(0, 1))),
         st.tuples(st.just("rest"), st.none()),
+        st.tuples(st.just("nonsense"), st.sampled_from([b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"])),
         st.tuples(st.just("fin"), st.none()),
         st.tuples(st.just("rst"), st.none()),
         st.tuples(st.just("unread"), st.booleans()),
@@ -63,29 +69,42 @@ class Visitor:
         self.client = client
         self.asked: list[dict[str, Any]] = []
         self.unsent = b""
+        self.talks_nonsense = False
 
-    def make(self, body: dict[str, Any]) -> bytes:
+    def make(self, wanted: tuple[dict[str, Any], str]) -> bytes:
+        body, framing = wanted
         name = f"{self.number}-{len(self.asked)}"
         self.asked.append(body)
         path = body["path"]
         if path == "/version":
             return f"GET {path} HTTP/1.1\r\nHost: sim\r\nX-Request-Id: {name}\r\n\r\n".encode()
         more = {key: value for key, value in body.items() if key != "path"}
-        return request(path, fields(path, **more), f"X-Request-Id: {name}")
+        headers = [f"X-Request-Id: {name}", *(["Expect: 100-continue"] if "expect" in framing else [])]
+        raw = request(path, fields(path, **more), *headers)
+        if "chunks" not in framing:
+            return raw
+        data = raw.partition(b"\r\n\r\n")[2]
+        return post_chunks(pieces(data, 20), *[h.encode() for h in headers], path=path.encode())
 
     def act(self, kind: str, value: Any) -> None:
         transport = self.client.transport
         if transport.end and kind != "read":
             return
-        if kind == "whole" and not self.unsent:
+        speaks = not self.unsent and not self.talks_nonsense
+        if kind == "whole" and speaks:
             transport.arrive(b"".join(map(self.make, value)))
-        elif kind == "half" and not self.unsent:
-            raw = self.make(value)
-            transport.arrive(raw[: len(raw) // 2])
-            self.unsent = raw[len(raw) // 2 :]
+        elif kind == "part" and speaks:
+            wanted, share = value
+            raw = self.make(wanted)
+            cut = max(1, min(len(raw) - 1, round(len(raw) * share)))
+            transport.arrive(raw[:cut])
+            self.unsent = raw[cut:]
         elif kind == "rest" and self.unsent:
             transport.arrive(self.unsent)
             self.unsent = b""
+        elif kind == "nonsense" and speaks:
+            transport.arrive(value)
+            self.talks_nonsense = True
         elif kind == "fin":
             self.client.fin()
         elif kind == "rst":
@@ -104,10 +123,15 @@ class Visitor:
         """What it was sent is a prefix of what it asked for, in order, and each whole reply is a good one."""
         methods = [b"GET" if body["path"] == "/version" else b"POST" for body in self.asked]
         replies = read_replies(self.client.received, methods, self.client.fate != "open")
-        answered = [r for r in replies if r.headers.get(b"x-request-id")]
-        # Time-outs of the connection are nobody's answer.
-        assert [r.status for r in replies[len(answered) :]] in ([], [408])
-        assert len(answered) <= len(self.asked)
+        replies = [reply for reply in replies if reply.status != 100]
+        assert all(r.headers[b"x-request-id"] for r in replies)
+        if replies and replies[-1].status == 408:
+            replies.pop()
+            assert self.unsent
+        answered = replies[: len(self.asked)]
+        # Nonsense is answered behind all that was asked for.
+        assert [r.status for r in replies[len(answered) :]] == [400] * (len(replies) > len(answered))
+        assert len(answered) == len(replies) or self.talks_nonsense
         for number, (reply, body) in enumerate(zip(answered, self.asked, strict=False)):
             assert reply.headers[b"x-request-id"] == f"{self.number}-{number}".encode()
             assert reply.complete or number == len(answered) - 1
@@ -139,8 +163,37 @@ def judge(reply: Reply, body: dict[str, Any]) -> None:
         assert len(choices_of(frames)) == choices * (tokens + (body["path"] == CHAT))
 
 
-def consistent(rig: RankRig) -> None:
+class CountingRig(RankRig):
+    """A rank that counts what it took on, and notes each request that was handed on and each that ended."""
+
+    def __init__(self, *flags: str) -> None:
+        super().__init__(*flags)
+        self.submitted = 0
+        self.begun: list[Request] = []
+        self.ended: list[Request] = []
+        submit, handle = self.rank.driver.submit, self.site.handle
+
+        def counted(sequences: Collection[Sequence]) -> None:
+            submit(sequences)
+            self.submitted += len(sequences)
+
+        def noted(request: Request) -> None:
+            self.begun.append(request)
+            handle(request)
+
+        self.rank.driver.submit = counted  # type: ignore[method-assign]
+        self.site.handle = noted
+        self.site.on_ended.append(self.ended.append)
+
+
+def consistent(rig: CountingRig) -> None:
     engine, stats = rig.rank.engine, rig.rank.stats
+    assert sum(stats.finished.values()) + stats.running + stats.waiting == rig.submitted
+    assert len({id(request) for request in rig.ended}) == len(rig.ended), "an end was told twice"
+    handed_on = {id(request) for request in rig.begun}
+    assert all(id(r) in handed_on or r.status in (400, 408) for r in rig.ended)
+    unended = len(rig.begun) - sum(id(r) in handed_on for r in rig.ended)
+    assert unended == sum(c._current is not None for c in rig.site.connections)
     assert stats.running == len(engine._running) <= 3
     assert stats.waiting == len(engine._waiting) <= 4
     assert not (stats.waiting and stats.running < 3), "a slot stays empty"
@@ -150,7 +203,7 @@ def consistent(rig: RankRig) -> None:
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_whatever_clients_do_everything_is_free_in_the_end(steps: list[tuple[str, Any, int]]) -> None:
-    rig = RankRig(*FLAGS)
+    rig = CountingRig(*FLAGS)
     rig.rank.startService()
     visitors = [Visitor(0, rig.connect())]
     for kind, value, who in steps:
@@ -181,6 +234,11 @@ def test_whatever_clients_do_everything_is_free_in_the_end(steps: list[tuple[str
         assert all(reply.complete for reply in answered) or visitor.client.fate != "open"
         if visitor.client.fate == "open":
             assert len(answered) == len(visitor.asked)
+    assert all(request.finished for request in rig.begun)
+    # What ended otherwise than by its own nature ended because its client left.
+    aborted = stats.finished["abort"]
+    assert sum(stats.finished.values()) == rig.submitted
+    assert not aborted or any(request.lost for request in rig.ended)
     # All that read on and stayed were answered, and those that linger are shown out.
     rig.clock.pump([1.0] * 60)
     for visitor in visitors:

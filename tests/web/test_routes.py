@@ -49,6 +49,13 @@ ANSWERS = {
     "stream": (200, request(CHAT, fields(CHAT, stream=True), "X-Request-Id: me")),
     "bad field": (400, request(CHAT, fields(CHAT, n="x"), "X-Request-Id: me")),
     "bad model": (404, request(TEXT, fields(TEXT, model="x"), "X-Request-Id: me")),
+    # What never comes to a route.
+    "two hosts": (400, get(b"/version", b"X-Request-Id: me", b"Host: other")),
+    "malformed": (400, get(b"/version", b"X-Request-Id: me", b"X-More: a", b"nonsense")),
+    "too large": (413, get(CHAT.encode(), b"X-Request-Id: me", b"Content-Length: 99999999", method=b"POST")),
+    "expectation": (417, get(b"/version", b"X-Request-Id: me", b"Expect: tea")),
+    "head too large": (431, get(b"/version", b"X-Request-Id: me", b"X-More: " + b"a" * 70_000)),
+    "encoding": (501, get(CHAT.encode(), b"X-Request-Id: me", b"Transfer-Encoding: gzip", method=b"POST")),
 }
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.logger import capturedLogs
 
 from llmdsim.wire.limits import LINGER_SECONDS, Limits
 from llmdsim.wire.request import Request
@@ -210,9 +211,31 @@ FRAGMENTS = st.sampled_from(
 NONSENSE = st.lists(FRAGMENTS | st.binary(max_size=20), max_size=12).map(b"".join)
 
 
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A good conversation with a few bytes changed, lost, doubled or put in."""
+    stream = bytearray(b"".join(draw(st.lists(st.sampled_from(SEQUENCE), min_size=1, max_size=4))))
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, len(stream) - 1))
+        match draw(st.sampled_from(["change", "lose", "double", "put in", "move"])):
+            case "change":
+                stream[place] = draw(st.integers(0, 255))
+            case "lose":
+                del stream[place : place + draw(st.integers(1, 4))]
+            case "double":
+                stream[place:place] = stream[place : place + draw(st.integers(1, 40))]
+            case "put in":
+                stream[place:place] = draw(FRAGMENTS)
+            case "move":
+                stream = stream[place:] + stream[:place]
+        if not stream:
+            return b""
+    return bytes(stream)
+
+
 @given(
     data=st.data(),
-    stream=NONSENSE,
+    stream=NONSENSE | mutated(),
     leaves=st.sampled_from(["", "fin", "rst"]),
     serve_half_closed=st.booleans(),
 )
@@ -222,10 +245,12 @@ def test_no_bytes_do_harm(data: st.DataObject, stream: bytes, leaves: str, serve
     server = Server(limits=limits)
     served(server)
     client = server.connect()
-    for packet in data.draw(splits(stream)):
-        client.send(packet)
-        if data.draw(st.booleans()):
-            server.wait(0.25)
+    with capturedLogs() as logged:
+        for packet in data.draw(splits(stream)):
+            client.send(packet)
+            if data.draw(st.booleans()):
+                server.wait(0.25)
+    assert logged == []
     if leaves == "fin":
         client.fin()
     elif leaves == "rst":
@@ -234,6 +259,8 @@ def test_no_bytes_do_harm(data: st.DataObject, stream: bytes, leaves: str, serve
     server.wait(10 + IDLE + 1 + LINGER_SECONDS + 1)
     assert client.fate in ("closed", "reset", "lost")
     assert server.site.connections == set()
+    server.site.stop()
+    assert server.clock.getDelayedCalls() == []
     replies = [reply for reply in client.replies() if reply.status != 100]
     for reply in replies[:-1]:
         assert reply.complete
