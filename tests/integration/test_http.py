@@ -239,6 +239,19 @@ REFUSED = [
     (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
     (b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 431),
     (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 0x5\r\n\r\nhello", 400),
+    (b"GET /health HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+    (b"GET /health\r\n\r\n", 505),
+    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    (b"GET /he\x00lth HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    (b"GET /h\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: a\r\nX: a\x01b\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\nHost: a\n\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n", 417),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), 400),
 ]
 
 
@@ -252,6 +265,7 @@ def test_r91_what_is_not_http_is_refused_and_the_connection_ends(
         reply = connection.read_reply()
         assert reply.status == status
         assert reply.error["message"]
+        assert reply.headers["connection"] == "close"
         assert connection.closed_by_server()
     assert client.get("/health").status == 200
 
