@@ -42,17 +42,6 @@ def rss(daemon: Daemon) -> float:
     return int(line.split()[1]) / 1024
 
 
-def narrow(client: Client) -> Connection:
-    """A connection that takes little before its client reads."""
-    connection = Connection.__new__(Connection)
-    connection._buffer = b""
-    connection.socket = socket.socket()
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.socket.settimeout(15)
-    connection.socket.connect((client.host, client.port))
-    return connection
-
-
 # --- clients that send on
 
 
@@ -65,7 +54,7 @@ def test_a_reply_survives_what_is_sent_behind_connection_close(echo: Client) -> 
     """Closing with unread input resets the connection, and what the kernel had still to send is gone."""
     prompt = "x" * 3_000_000
     sent = request_bytes("POST", TEXT, json.dumps({"prompt": prompt}).encode(), CLOSE)
-    with narrow(echo) as connection:
+    with echo.connect(narrow=True) as connection:
         connection.send(sent + GET * 20_000)
         connection.send(GET * 20_000)
         time.sleep(0.3)
@@ -315,7 +304,7 @@ def test_replies_are_whole_when_they_are_read_at_last_and_memory_stays() -> None
         client.ask("POST", TEXT, json.dumps({"prompt": words}).encode())
         before = rss(daemon)
         with contextlib.ExitStack() as stack:
-            sleepers = [stack.enter_context(narrow(client)) for _ in range(40)]
+            sleepers = [stack.enter_context(client.connect(narrow=True)) for _ in range(40)]
             for sleeper in sleepers[:20]:
                 sleeper.send(streamed)
             for sleeper in sleepers[20:]:
@@ -336,7 +325,7 @@ def test_replies_are_whole_when_they_are_read_at_last_and_memory_stays() -> None
 
 
 def test_a_reader_that_trickles_has_it_all_and_holds_nobody_up(echo: Client) -> None:
-    with narrow(echo) as slow:
+    with echo.connect(narrow=True) as slow:
         slow.request("POST", TEXT, json.dumps({"prompt": "word " * 3000, "stream": True}).encode(), CLOSE)
         received = b""
         for _ in range(20):
