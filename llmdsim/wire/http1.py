@@ -199,7 +199,7 @@ class HTTP1(Protocol):
         finally:
             self._pumping = False
         incoming = self._reader.incoming
-        if incoming is not None and incoming.expects_continue and self._current is None:
+        if incoming is not None and incoming.expects_continue and self._current is None and not self._found:
             incoming.expects_continue = False
             self.write(_CONTINUE)
 
@@ -249,23 +249,31 @@ class HTTP1(Protocol):
             return
         self._closing = True
         self.transport.unregisterProducer()
-        if self._peer_finished or not (self._ignored or self._found or self._held):
+        if ISSLTransport.providedBy(self.transport):
+            # Closed in its own terms, it reads on until the client has closed as well, if that ever comes.
+            self._all_sent = not self.write_paused
+            if self._all_sent:
+                self._linger()
             self.transport.loseConnection()
-            return
-        # A reset, which closing with unread input would cause, could destroy the answer on its way.
+        elif not self._peer_finished and (self._ignored or self._found or self._held):
+            # A reset, which closing with unread input would cause, could destroy the answer on its way.
+            self._linger()
+            self.transport.loseWriteConnection()
+        else:
+            self.transport.loseConnection()
+
+    def _linger(self) -> None:
+        """Read on for a while, and discard."""
         self._lingering = True
         self._held.clear()
         self._read_on()
         self._linger_call = self._site.clock.callLater(LINGER_SECONDS, self._end_lingering)
-        self.transport.loseWriteConnection()
 
     def _end_lingering(self) -> None:
         self._linger_call = None
-        if ISSLTransport.providedBy(self.transport):
-            self.transport.abortConnection()  # an end in its own terms would wait for the client's
-        else:
-            # What a slow reader has still to take is sent first.
-            self.transport.loseConnection()
+        tls = ISSLTransport.providedBy(self.transport)
+        # What a slow reader has still to take is sent first.
+        (self.transport.transport if tls else self.transport).loseConnection()
 
     # --- what the site asks for
 

@@ -2,8 +2,11 @@
 
 import datetime
 import json
+import os
+import signal
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.integration.client import eventually
 from tests.integration.daemon import Daemon, free_port
 
 pytestmark = pytest.mark.integration
@@ -85,6 +89,58 @@ def exchange(port: int, request: bytes, end: bytes) -> tuple[bytes, bytes]:
             except ssl.SSLWantReadError:
                 pump()
     return wire, plain
+
+
+def connected(port: int) -> ssl.SSLSocket:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=10))
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GARBAGE\r\n\r\n", b"400"),
+        (b"GET /version HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" * 1000, b"200"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 3_000_000, b"413"),
+    ],
+    ids=["refused", "sends on", "too large"],
+)
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_client_that_sends_on_is_answered_and_let_go(
+    port: int, sent: bytes, status: bytes, closes: bool
+) -> None:
+    """Whether it closes in TLS's terms or not; `Daemon` looks for complaints in the log."""
+    with connected(port) as client:
+        client.sendall(sent)
+        reply = b""
+        while data := client.recv(65536):
+            reply += data
+        assert reply.startswith(b"HTTP/1.1 " + status)
+        assert reply.count(b"HTTP/1.1") == 1
+        if closes:
+            client.unwrap()
+
+
+def test_idle_clients_that_do_not_close_hold_nothing_up(tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    number = free_port()
+    where = f"ssl:{number}:privateKey={tmp_path}/key.pem:certKey={tmp_path}/cert.pem:interface=127.0.0.1"
+    flags = ("--listen", where, "--keep-alive-timeout", "300ms")
+    with Daemon(*flags, port=number) as daemon, connected(number) as idle:
+        idle.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert idle.recv(65536).startswith(b"HTTP/1.1 200")
+        # One of them is timed out and shown out, the other there when the end comes.
+        descriptors = f"/proc/{daemon.process.pid}/fd"
+        if os.path.isdir(descriptors):
+            open_now = len(os.listdir(descriptors))
+            eventually(lambda: len(os.listdir(descriptors)) < open_now)
+        with connected(number):
+            began = time.monotonic()
+            daemon.signal(signal.SIGTERM)
+            assert daemon.wait() == 0
+            assert time.monotonic() - began < 2
 
 
 def post(body: dict[str, object]) -> bytes:

@@ -58,6 +58,19 @@ def test_pipelined_bytes_are_bounded_and_reading_goes_on_later() -> None:
     assert client.transport.producerState == "producing"
 
 
+def test_continue_waits_for_the_answers_to_all_requests_before() -> None:
+    server = Server(lambda request: request.respond(200, b"x" * 70_000))
+    client = server.connect()
+    client.transport.client_reads = False
+    message = post(b"hello", b"Expect: 100-continue")
+    client.send(get() * 2 + message[:-5])
+    client.transport.client_reads = True
+    client.transport.drain()
+    assert client.statuses() == [200, 200, 100]
+    client.send(message[-5:])
+    assert client.statuses() == [200, 200, 100, 200]
+
+
 def test_a_refusal_waits_its_turn() -> None:
     server = Server()
     client = server.connect().send(get(b"/slow") + b"nonsense\r\n\r\n" + get(b"/third"))
