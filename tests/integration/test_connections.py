@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.client import Client, Connection, eventually, request_bytes
-from tests.integration.daemon import Daemon, Pool
+from tests.integration.daemon import TWISTD, Daemon, Pool
 
 pytestmark = pytest.mark.integration
 
@@ -349,6 +349,21 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_more_connections_than_open_files_are_turned_away_until_some_leave() -> None:
+    few = ("sh", "-c", 'ulimit -n 60; exec "$@"', "sh", *TWISTD)
+    with Daemon(command=few) as daemon, contextlib.ExitStack() as stack:
+        client = daemon.client
+        served = 0
+        connections = [stack.enter_context(client.connect()) for _ in range(100)]
+        for connection in connections:
+            with contextlib.suppress(ConnectionError, EOFError):
+                connection.send(GET)
+                served += connection.read_reply().status == 200
+        assert 30 < served < 60
+        stack.close()
+        eventually(lambda: client.get("/health").status == 200)
 
 
 @pytest.mark.usefixtures("many_files")
