@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import resource
+import select
 import socket
 import struct
 import time
@@ -255,7 +256,7 @@ def test_a_stalled_request_is_408_and_the_end(impatient: Client, point: str) -> 
         began = time.monotonic()
         reply = connection.read_reply()
         assert (reply.status, reply.headers["connection"]) == (408, "close")
-        assert 0.25 < time.monotonic() - began < 3
+        assert 0.2 < time.monotonic() - began < 3
         assert connection.closed_by_server()
 
 
@@ -277,7 +278,7 @@ def test_a_body_that_comes_slowly_is_waited_for(impatient: Client) -> None:
     with impatient.connect() as connection:
         connection.send(sent[:-10])
         for byte in sent[-10:]:
-            time.sleep(0.08)
+            time.sleep(0.05)
             connection.send(bytes([byte]))
         assert connection.read_reply().status == 404
 
@@ -285,9 +286,9 @@ def test_a_body_that_comes_slowly_is_waited_for(impatient: Client) -> None:
 def test_idle_connections_end_and_those_with_a_request_do_not(impatient: Client) -> None:
     with impatient.connect() as idle, impatient.connect() as busy:
         busy.request("POST", TEXT, body(max_tokens=1))
-        began = time.monotonic()
         assert idle.closed_by_server()
-        assert time.monotonic() - began < 0.75
+        # Its first token takes more than twice the time-out.
+        assert select.select([busy.socket], [], [], 0)[0] == []
         assert busy.read_reply().status == 200
         assert busy.closed_by_server()
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.integration.client import Client, eventually
+from tests.integration.client import Client, eventually, request_bytes
 from tests.integration.daemon import Daemon
 
 pytestmark = pytest.mark.integration
@@ -146,3 +146,37 @@ def test_whatever_they_do(half_close: str) -> None:
         assert client.chat(n=28, max_tokens=1).status == 200
         assert client.metrics().finished()["length"] == finished["length"] + 28
         assert daemon.process.poll() is None
+
+
+def test_each_choice_that_was_accepted_ends_once() -> None:
+    """Whole requests of clients that leave at some time by FIN: all of them are begun, however they end."""
+    dice = random.Random(7)
+    flags = ("--max-num-seqs", "8", "--inter-token-latency", "3ms")
+    with Daemon(*flags) as daemon:
+        client = daemon.client
+        leaving: list[tuple[float, socket.socket]] = []
+        choices = 0
+        began = time.monotonic()
+        for number in range(200):
+            n, prompts = dice.randint(1, 3), dice.randint(1, 2)
+            fields = {
+                "prompt": ["a"] * prompts,
+                "n": n,
+                "max_tokens": dice.randint(1, 40),
+                "ignore_eos": True,
+            }
+            body = json.dumps({**fields, "stream": number % 2 == 0}).encode()
+            one = socket.create_connection((client.host, client.port), timeout=5)
+            one.sendall(request_bytes("POST", "/v1/completions", body))
+            choices += n * prompts
+            leaving.append((time.monotonic() - began + dice.random(), one))
+        for at, one in sorted(leaving, key=lambda leaver: leaver[0]):
+            time.sleep(max(0.0, began + at - time.monotonic()))
+            one.close()
+        eventually(lambda: client.get("/load").json == {"server_load": 0})
+        metrics = client.metrics()
+        finished = metrics.finished()
+        assert set(finished) == {"abort", "length"}
+        assert min(finished.values()) > 20
+        assert sum(finished.values()) == choices
+        assert metrics.value("vllm:e2e_request_latency_seconds_count") == finished["length"]

@@ -120,7 +120,7 @@ def test_metrics_are_there_to_the_end() -> None:
                 pass
         kept.close()
         assert ended
-        assert scrapes > 20
+        assert scrapes > 5
         assert list(running.events())[-1].data == "[DONE]"
         assert daemon.wait() == 0
 
