@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmdsim.engine.sequence import Sequence
+from llmdsim.web.whole import WholeReply
 from llmdsim.wire.request import Request
 from tests.web.clients import CHAT, TEXT, choices_of, events, fields, finishes, request
 from tests.web.rig import RankRig
@@ -186,8 +187,16 @@ class CountingRig(RankRig):
         self.site.on_ended.append(self.ended.append)
 
 
+def request_of(sequence: Sequence) -> Request:
+    sink: Any = sequence.sink
+    request: Request = sink.request if isinstance(sink, WholeReply) else sink._stream.request
+    return request
+
+
 def consistent(rig: CountingRig) -> None:
     engine, stats = rig.rank.engine, rig.rank.stats
+    for sequence in (*engine._running, *engine._waiting):
+        assert not request_of(sequence).finished, "it runs for nobody"
     assert sum(stats.finished.values()) + stats.running + stats.waiting == rig.submitted
     assert len({id(request) for request in rig.ended}) == len(rig.ended), "an end was told twice"
     handed_on = {id(request) for request in rig.begun}
