@@ -71,6 +71,10 @@ class HTTP1(Protocol):
         self.write = transport.write
         self.write_soon = transport.write_soon if isinstance(transport, DirectSend) else transport.write
 
+    def _peer_left(self, by_fin: bool) -> bool:
+        peer_left = getattr(self.transport, "peer_left", None)
+        return peer_left is not None and peer_left(by_fin)
+
     def dataReceived(self, data: bytes) -> None:
         self._heard = self._site.now
         if self._lingering:
@@ -278,7 +282,13 @@ class HTTP1(Protocol):
     # --- what the site asks for
 
     def check_time(self, now: float, patience: float) -> None:
-        """End the connection when its client has been silent, or slow with a head, for `patience` seconds."""
+        """End the connection when its client has been silent, or slow with a head, for `patience` seconds.
+
+        Or has left, which goes unseen while it is not read from because too much is pipelined.
+        """
+        if self._reading_paused and self._peer_left(not self._limits.serve_half_closed):
+            self._peer_finished = True
+            self._client_gone()
         if self._closing or self._current is not None or self.write_paused:
             return
         if not self._reader.in_message:

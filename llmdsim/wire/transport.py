@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from typing import Any
 
@@ -12,6 +13,8 @@ log = Logger()
 
 #: Connections the kernel may hold before we accept them; endpoint strings default to 50.
 BACKLOG = 4096
+
+_POLLRDHUP: int = getattr(select, "POLLRDHUP", 0)
 
 #: What Twisted keeps to itself and direct send depends on.
 PRIVATE = ("TLS", "_aborting", "_tempDataLen", "_writeDisconnected", "dataBuffer")
@@ -80,6 +83,12 @@ class DirectSend:
                 data = data[sent:]
         if not self._aborting:
             super().write(data)  # type: ignore[misc]
+
+    def peer_left(self, by_fin: bool) -> bool:
+        """Whether the peer has reset the connection or, with `by_fin`, closed its side; read or not."""
+        poll = select.poll()
+        poll.register(self.socket, _POLLRDHUP if by_fin else 0)
+        return bool(poll.poll(0))
 
     def write_soon(self, data: bytes) -> None:
         """Send `data` before the reactor waits again, if it has turns (`Turn`), else now.

@@ -8,7 +8,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -214,6 +214,19 @@ def test_wherever_a_client_leaves_nothing_is_left_behind(daemon_with: Pool, half
     if before:
         # Those that were refused linger, unless their FIN came.
         eventually(lambda: len(os.listdir(descriptors)) <= before + 2)
+
+
+@pytest.mark.parametrize("leave", [Connection.close, reset])
+def test_a_client_that_leaves_with_too_much_pipelined_is_noticed(
+    daemon_with: Pool, leave: Callable[[Connection], None]
+) -> None:
+    """Though it is not read from meanwhile."""
+    client = daemon_with("--keep-alive-timeout", "300ms", "--time-to-first-token", "10s").client
+    connection = client.connect()
+    connection.send(request_bytes("POST", TEXT, body(n=7)) + GET * 5000)
+    eventually(lambda: client.get("/load").json == {"server_load": 7})
+    leave(connection)
+    eventually(lambda: client.get("/load").json == {"server_load": 0})
 
 
 @pytest.mark.parametrize("half_close", ["abort", "serve"])

@@ -165,6 +165,9 @@ class UnixTransport(StringTransport):
         super().resumeProducing()
         self._clock.callLater(0, self._take_arrived)
 
+    def peer_left(self, by_fin: bool) -> bool:
+        return by_fin and None in self._arrived
+
     # --- what the network does
 
     def _flushed(self) -> None:

@@ -91,6 +91,23 @@ def test_fin_is_seen_behind_what_may_be_pipelined(headers: tuple[bytes, ...]) ->
     assert (server.lost, client.fate) == (server.requests, "closed")
 
 
+@pytest.mark.parametrize("limits", [Limits(), SERVING])
+def test_fin_is_seen_behind_more_than_may_be_pipelined(limits: Limits) -> None:
+    """Though what comes is not read then."""
+    server = Server(limits=limits)
+    client = server.connect().send(get(), *[get() * 1000] * 5)
+    assert client.transport.producerState == "paused"
+    server.wait(3)
+    assert server.lost == []
+    client.fin()
+    server.wait(3)
+    if limits is SERVING:
+        assert (server.lost, client.fate) == ([], "open")
+    else:
+        assert (server.lost, client.fate, len(server.requests)) == (server.requests, "closed", 1)
+        assert server.site.connections == set()
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_half_closed_clients_are_served_when_asked_for(stream: bool) -> None:
     server = Server(limits=SERVING)

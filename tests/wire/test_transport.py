@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
 from typing import Any
 
 import pytest
@@ -203,6 +204,25 @@ def test_a_producer_is_paused_by_a_full_buffer_and_resumed_when_it_is_empty(kind
     assert flush(transport, reactor) is None
     assert producer.told == ["pause", "resume"]
     assert b"".join(fake.taken) == b"x" * 1000 + b"y" * transport.bufferSize
+
+
+@pytest.mark.parametrize("by_fin", [True, False])
+def test_whether_the_peer_has_left_is_seen_without_reading(by_fin: bool) -> None:
+    transport, _, _ = connected(DirectServer)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        for leaves in ("fin", "rst"):
+            peer = socket.create_connection(listening.getsockname())
+            with listening.accept()[0] as ours:
+                transport.socket = ours
+                peer.sendall(b"x" * 1000)
+                assert not transport.peer_left(by_fin)
+                if leaves == "rst":
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                peer.close()
+                seen = False
+                for _ in range(1000):
+                    seen = seen or transport.peer_left(by_fin)
+                assert seen is (by_fin or leaves == "rst")
 
 
 @given(
