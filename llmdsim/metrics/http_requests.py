@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Protocol
@@ -32,7 +32,7 @@ class Ended(Protocol):
     @property
     def path(self) -> bytes: ...
     @property
-    def headers(self) -> dict[bytes, bytes]: ...
+    def headers(self) -> Mapping[bytes, bytes]: ...
     @property
     def body(self) -> bytes: ...
     @property
