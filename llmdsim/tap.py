@@ -33,7 +33,7 @@ class Options(usage.Options):
 
 
 def makeService(options: Options, reactor: Any = None) -> MultiService:
-    """The whole daemon."""
+    """The whole daemon; a log file that cannot be opened is one line on stderr and exit code 1."""
     if reactor is None:
         from llmdsim.services.reactor import install  # noqa: PLC0415 - `--help` need not load it
 
@@ -45,22 +45,34 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
 
     # The rest takes a while, and signals would end it with a traceback.
     noted = note_signals()
-    from llmdsim.services.clock import DeadlineClock  # noqa: PLC0415 - `--help` need not load the rest
+    from llmdsim.logs.files import rotate_on_signal  # noqa: PLC0415 - `--help` need not load the rest
+    from llmdsim.logs.opening import is_twistds_own, open_log  # noqa: PLC0415
+    from llmdsim.services.clock import DeadlineClock  # noqa: PLC0415
     from llmdsim.services.clock_service import ClockService  # noqa: PLC0415
+    from llmdsim.services.daemon import Daemon  # noqa: PLC0415
     from llmdsim.services.listeners import Listeners  # noqa: PLC0415
     from llmdsim.services.rank import Rank  # noqa: PLC0415
+    from llmdsim.services.rank_log import RankLog  # noqa: PLC0415
     from llmdsim.services.readiness import Readiness  # noqa: PLC0415
     from llmdsim.tokenization.builtin import BuiltinTokenizer  # noqa: PLC0415
 
     config = options.config
     foreground = options.parent is None or bool(options.parent.get("nodaemon"))
+    try:
+        logs = open_log(config, options.parent)
+    except OSError as problem:
+        raise SystemExit(f"llmdsim: cannot log to {problem.filename}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise SystemExit(f"llmdsim: {problem}") from None
+    rotate_on_signal(logs.destination.outputs, reactor)
     clock = DeadlineClock(reactor)
     rank = Rank(config, BuiltinTokenizer(), clock)
     listeners = Listeners(config, rank.site, options.inherited, reactor, foreground)
-    daemon = MultiService()  # type: ignore[no-untyped-call]
+    daemon = Daemon(logs, installs=not is_twistds_own(options.parent or {}))
     for child in (
         ClockService(clock),
         rank,
+        RankLog(rank, logs, clock),
         listeners,
         Drain(rank, config.shutdown_timeout, clock, reactor, noted),
         Readiness(config, rank.context, lambda: listeners.ports, reactor),

@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "llmdsim"
 
-SIDE_BY_SIDE = ("web", "rpc", "kvevents", "metrics")
+SIDE_BY_SIDE = ("web", "rpc", "kvevents", "metrics", "logs")
 #: From the top down; a part imports only from rows below its own.
 ROWS = (
     ("__main__",),
@@ -26,7 +26,7 @@ ROWS = (
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
 #: wire is a leaf beside the rows; only these know it.
-USES_WIRE = {"services", "web", "rpc"}
+USES_WIRE = {"services", "web", "rpc", "logs"}
 
 #: Parts to which other libraries are closed: they are given the time and never see a socket.
 CLOSED = {

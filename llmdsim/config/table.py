@@ -341,6 +341,9 @@ class Config:
     fake_metrics_refresh_interval: Duration = option(
         0.1, "How often functions in --fake-metrics are computed", low=1e-6, group="Metrics"
     )
+    disable_log_stats: bool = option(
+        False, "Leave out the vllm: metrics and the periodic log line", group="Metrics", effective=True
+    )
 
     # -- Dataset and tokenizer -------------------------------------------------------------------------------
     dataset_path: str = option("", "SQLite file with replies", group="Dataset and tokenizer")
@@ -366,30 +369,95 @@ class Config:
     )
 
     # -- Logging ---------------------------------------------------------------------------------------------
-    log_format: Literal["text", "json"] = option("text", "Form of log lines", group="Logging")
-    access_log: bool = option(False, "Log one line for each request", group="Logging")
-    log_http: bool = option(False, "Log requests and responses in full", group="Logging")
+    log_format: Literal["text", "json"] = option(
+        "text", "Form of log lines: for people, or a JSON object each", group="Logging", effective=True
+    )
+    access_log: bool = option(
+        False, "Log one line for each request that ended", group="Logging", effective=True
+    )
+    disable_uvicorn_access_log: bool = option(
+        False, "vLLM's switch for access lines; where it is given, it counts", group="Logging", effective=True
+    )
+    disable_access_log_for_endpoints: str = option(
+        "/health,/health/ready,/ready,/ping,/metrics",
+        "Paths without access lines, separated by commas; empty logs all",
+        group="Logging",
+        effective=True,
+    )
+    log_http: bool = option(
+        False,
+        "Log requests and responses in full: secrets masked, 512 KiB of a body, no streams",
+        group="Logging",
+        effective=True,
+    )
+    log_stats_interval: DurationInSeconds = option(
+        10.0,
+        "How often a busy engine logs its throughput; a bare number is seconds",
+        low=0.1,
+        high=86400.0,
+        env="VLLM_LOG_STATS_INTERVAL",
+        group="Logging",
+        effective=True,
+    )
     v: int = option(
-        2, "Verbosity: 1 warnings, 2 info, 4 debug, 5 trace", aliases=("-v",), low=0, group="Logging"
+        2,
+        "Verbosity: 0 errors, 1 warnings, 2 info, 4 debug, 5 trace",
+        aliases=("-v",),
+        low=0,
+        group="Logging",
+        effective=True,
     )
-    vmodule: str = option("", "Verbosity by file, as pattern=N,...", group="Logging")
-    logtostderr: bool = option(True, "Log to stderr rather than to files", group="Logging")
-    alsologtostderr: bool = option(False, "Log to stderr as well as to files", group="Logging")
+    vmodule: str = option(
+        "", "Verbosity by module, as pattern=N,... (drain=4, web.*=5)", group="Logging", effective=True
+    )
+    logtostderr: bool = option(
+        True,
+        "Log to stderr rather than to files; without a file that is so anyway",
+        group="Logging",
+        effective=True,
+    )
+    alsologtostderr: bool = option(
+        False, "Log to stderr as well as to files", group="Logging", effective=True
+    )
     alsologtostderrthreshold: str = option(
-        "0", "Severity from which --alsologtostderr applies", group="Logging"
+        "0", "Severity from which --alsologtostderr applies", group="Logging", effective=True
     )
-    stderrthreshold: str = option("2", "Severity from which lines in files go to stderr too", group="Logging")
+    stderrthreshold: str = option(
+        "2",
+        "Severity from which lines in files go to stderr too: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL",
+        group="Logging",
+        effective=True,
+    )
     legacy_stderr_threshold_behavior: bool = option(
-        True, "Ignore --stderrthreshold under --logtostderr", group="Logging"
+        True, "Ignore --stderrthreshold under --logtostderr", group="Logging", effective=True
     )
-    log_file: str = option("", "Log to this file", group="Logging")
-    log_dir: str = option("", "Log to files in this directory", group="Logging")
-    log_file_max_size: int = option(1800, "Megabytes of a log file; 0 is unlimited", low=0, group="Logging")
-    one_output: bool = option(False, "Write a line only to the file of its own severity", group="Logging")
-    skip_headers: bool = option(False, "Leave the prefix of log lines out", group="Logging")
-    skip_log_headers: bool = option(False, "Leave the heading of log files out", group="Logging")
-    add_dir_header: bool = option(False, "Add the source directory to the prefix", group="Logging")
-    log_backtrace_at: str = option(":0", "Log a stack trace at file:line", group="Logging")
+    log_file: str = option("", "Log to this file", group="Logging", effective=True)
+    log_dir: str = option(
+        "",
+        "Log to llmdsim.INFO, .WARNING and .ERROR in this directory, unless --log-file is given",
+        group="Logging",
+        effective=True,
+    )
+    log_file_max_size: int = option(
+        1800,
+        "Megabytes at which a log file is put aside as .1 and a new one begun; 0 is unlimited",
+        low=0,
+        group="Logging",
+        effective=True,
+    )
+    one_output: bool = option(
+        False, "Write a line only to the file of its own severity", group="Logging", effective=True
+    )
+    skip_headers: bool = option(
+        False, "Leave time, level and name of lines for people out", group="Logging", effective=True
+    )
+    skip_log_headers: bool = option(
+        False, "Leave the heading of log files out", group="Logging", effective=True
+    )
+    add_dir_header: bool = option(
+        False, "Add a module's package to its name", group="Logging", effective=True
+    )
+    log_backtrace_at: str = option(":0", _UNUSED, group="Logging", effective=True)
 
     # -- Pod -------------------------------------------------------------------------------------------------
     pod_name: str = option(

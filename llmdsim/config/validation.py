@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from llmdsim.config.durations import format_duration
+from llmdsim.config.klog import SEVERITIES, patterns, severity
 from llmdsim.config.option import ConfigError
 from llmdsim.config.table import Config
 
@@ -56,6 +57,7 @@ def _broken(config: Config) -> Iterator[str]:
         yield "--dataset-path and --dataset-url: cannot be used with --mode echo"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", config.dataset_table_name):
         yield f"--dataset-table-name: {config.dataset_table_name!r} is not a plain name (letters, digits, _)"
+    yield from _klog(config)
     ranks = config.data_parallel_size if config.data_parallel_rank < 0 else 1
     if config.port + ranks - 1 > 65535:
         yield f"--data-parallel-size: {ranks} ports from --port {config.port} on end beyond 65535"
@@ -74,6 +76,19 @@ def _spread(config: Config, mean: str) -> Iterator[str]:
             f"{_flag(mean)}-std-dev: {format_duration(spread)} is more than 30 % of {_flag(mean)}, which is "
             f"{format_duration(middle)}"
         )
+
+
+def _klog(config: Config) -> Iterator[str]:
+    for field in ("stderrthreshold", "alsologtostderrthreshold"):
+        text = getattr(config, field)
+        try:
+            severity(text)
+        except ValueError:
+            yield f"{_flag(field)}: {text!r} is not a severity: 0 to 3, or {', '.join(SEVERITIES)}"
+    try:
+        patterns(config.vmodule)
+    except ValueError:
+        yield f"--vmodule: {config.vmodule!r} is not pattern=N,... with N of at least 0"
 
 
 def _overlap(publish: str, replay: str, ranks: int) -> bool:

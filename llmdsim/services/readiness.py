@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from llmdsim.config import OPTIONS, Config, shown
+from llmdsim.logs.lines import JsonLines
 from llmdsim.web.context import Context
 
 log = Logger()
@@ -72,5 +73,10 @@ class Readiness(Service):
             line = (
                 f"llmdsim serves {model} at {where} - try: {curl}/v1/chat/completions -d {shlex.quote(body)}"
             )
-            if sys.__stderr__ is not None:
+            if sys.__stderr__ is None:
+                continue
+            if self._config.log_format == "json":
+                event = {"log_namespace": __name__, "log_format": "{line}", "line": line}
+                print(JsonLines().line(event), end="", file=sys.__stderr__, flush=True)
+            else:
                 print(line, file=sys.__stderr__, flush=True)

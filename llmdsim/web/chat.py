@@ -87,7 +87,7 @@ class Chat:
             )
         else:
             answer = WholeReply(request, context.driver, chat_body(head, role, wants), wants)
-        generate(context, (asks,), answer)
+        generate(context, (asks,), answer, head, "chatcmpl-")
 
     def _role_and_echo(self, chat: ChatRequest) -> tuple[str, bytes]:
         """The reply's role, and as the inside of a JSON string what `echo` puts before its text.

@@ -54,6 +54,9 @@ class Context:
     port: int
     ready: bool = False
     draining: bool = False
+    #: Whether requests note what they led to for the log, and whether it tells each generation as it comes.
+    accounted: bool = False
+    tells_generations: bool = False
     names: tuple[str, ...] = field(init=False)
     model: str = field(init=False)
     #: The model's name and the system fingerprint as JSON.

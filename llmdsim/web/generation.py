@@ -12,10 +12,12 @@ from llmdsim.engine.sequence import Family, Sink
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.ask import Ask
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.account import Account
 from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import refuse_by_characters, truncation
 from llmdsim.web.errors import ApiError
+from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.sampling import Sampling
 from llmdsim.web.text_request import TextRequest
 from llmdsim.web.wants import ReplyWants
@@ -156,6 +158,8 @@ class Answer(Protocol):
     request: Request
     wants: ReplyWants
     sequences: Sequence[EngineSequence]
+    #: Whether tokens are sent as they fall due.
+    streamed: bool
 
     def sinks(self) -> Sequence[Sink]:
         """A sink for each choice."""
@@ -164,8 +168,10 @@ class Answer(Protocol):
         """Send what can be sent before the first token, if nothing has been."""
 
 
-def generate(context: Context, asks: Sequence[Sequence[Ask]], answer: Answer) -> None:
-    """Have the choices asked for, prompt by prompt, made into `answer`.
+def generate(
+    context: Context, asks: Sequence[Sequence[Ask]], answer: Answer, head: ReplyHead, id_prefix: str
+) -> None:
+    """Have the choices asked for, prompt by prompt, made into `answer`, whose id is `head`'s with a prefix.
 
     Raises ApiError 429 when the engine has no room for all of them; none is started then.
     """
@@ -180,6 +186,8 @@ def generate(context: Context, asks: Sequence[Sequence[Ask]], answer: Answer) ->
             index = len(sequences)
             sequences.append(EngineSequence(ask, sinks[index], index, family))
     answer.sequences = sequences
+    if context.accounted:
+        request.account = Account(id_prefix + head.id, context.model, answer.wants.prompt_tokens, sequences)
     try:
         context.driver.submit(sequences)
     except QueueFull:
@@ -189,5 +197,7 @@ def generate(context: Context, asks: Sequence[Sequence[Ask]], answer: Answer) ->
             "The waiting requests queue is full; try again later.",
             headers=((b"retry-after", RETRY_AFTER),),
         ) from None
+    if context.tells_generations:
+        request.account.log_start(answer.streamed)
     context.driver.run()
     answer.open()

@@ -28,6 +28,8 @@ json = msgspec.json.encode
 class ReplyStream:
     """One streamed reply of one or more choices."""
 
+    streamed = True
+
     def __init__(
         self, request: Request, driver: Driver, frames: Frames, wants: ReplyWants, turns: Turns
     ) -> None:

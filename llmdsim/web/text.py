@@ -94,7 +94,7 @@ class Text:
             answer = ReplyStream(request, context.driver, TextFrames(head, wants.usage), wants, context.turns)
         else:
             answer = WholeReply(request, context.driver, text_body(head, wants), wants)
-        generate(context, asks, answer)
+        generate(context, asks, answer, head, "cmpl-")
 
     def _shows_prompt(self, text: TextRequest, prompt: Prompt, sampled: Sampling) -> bool:
         """Whether the reply shows the prompt's tokens, or the text of one of ids."""

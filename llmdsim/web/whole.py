@@ -32,6 +32,8 @@ Body = Callable[[Sequence[EngineSequence], bytes], bytes]
 class WholeReply:
     """The sink of every choice of one reply; answers when the last has ended."""
 
+    streamed = False
+
     def __init__(self, request: Request, driver: Driver, body: Body, wants: ReplyWants) -> None:
         self.sequences: Sequence[EngineSequence] = ()
         self.request = request

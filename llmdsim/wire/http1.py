@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer, ISSLTransport
@@ -40,7 +41,7 @@ class HTTP1(Protocol):
         self.write_paused = False
         self._site = site
         self._limits = site.limits
-        self._reader = RequestReader(self, site.limits)
+        self._reader = RequestReader(self, site.limits, site.request_type)
         self._found = self._reader.found
         self._current: Request | None = None
         self._held = bytearray()
@@ -62,6 +63,8 @@ class HTTP1(Protocol):
 
     def connectionMade(self) -> None:
         self._site.connections.add(self)
+        if self._site.tells_connections:
+            log.debug("{client} connected", client=self.peer, v=5)
         set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
         if set_no_delay is not None:
             set_no_delay(True)
@@ -91,6 +94,8 @@ class HTTP1(Protocol):
 
     def connectionLost(self, reason: object = None) -> None:
         self._site.connections.discard(self)
+        if self._site.tells_connections:
+            log.debug("{client} disconnected", client=self.peer, v=5)
         self._closing = True
         self._found.clear()
         self._held.clear()
@@ -238,7 +243,7 @@ class HTTP1(Protocol):
 
     def _answer_refusal(self, refusal: Refusal) -> None:
         status = refusal.status
-        request = Request(self, refusal.method, refusal.path, refusal.headers)
+        request = self._site.request_type(self, refusal.method, refusal.path, refusal.headers)
         request.keep_alive = False
         request.began = self._site.clock.seconds()
         if self._site.common_headers is not None:
@@ -278,6 +283,17 @@ class HTTP1(Protocol):
         tls = ISSLTransport.providedBy(self.transport)
         # What a slow reader has still to take is sent first.
         (self.transport.transport if tls else self.transport).loseConnection()
+
+    @cached_property
+    def peer(self) -> str:
+        """The client's address and port, or `unix`."""
+        address = self.transport.getPeer()
+        host = getattr(address, "host", None)
+        if host is None:
+            return "unix"
+        # On a socket for both, IPv4 comes as a form of IPv6.
+        host = host.removeprefix("::ffff:")
+        return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
 
     # --- what the site asks for
 

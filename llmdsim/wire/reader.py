@@ -37,16 +37,17 @@ class RequestReader:
     """The reading half of a connection; `found` fills with what was read, in order.
 
     After a refusal nothing more is read. `in_message` says that a request has begun and is not complete;
-    `incoming` is that request once its head is.
+    `incoming` is that request once its head is; requests are made of `request_type`.
     """
 
-    def __init__(self, channel: Channel, limits: Limits) -> None:
+    def __init__(self, channel: Channel, limits: Limits, request_type: type[Request] = Request) -> None:
         self.found: deque[Request | Refusal] = deque()
         self.in_message = False
         self.in_head = True
         self.incoming: Request | None = None
         self.refused = False
         self._channel = channel
+        self._make = request_type
         self._limits = limits
         self._most_head = limits.header_size
         self._parser = httptools.HttpRequestParser(self)
@@ -183,7 +184,7 @@ class RequestReader:
         if self.refused:
             return
         parser = self._parser
-        request = Request(self._channel, parser.get_method(), self._target(), self._headers)
+        request = self._make(self._channel, parser.get_method(), self._target(), self._headers)
         if not parser.should_keep_alive():
             request.keep_alive = False
         self.incoming = request

@@ -28,6 +28,10 @@ class Channel(Protocol):
     transport: Any
 
     @property
+    def peer(self) -> str:
+        """Where the client is, as text."""
+
+    @property
     def write(self) -> Callable[[bytes], None]:
         """Sends bytes as they are."""
 
@@ -68,6 +72,8 @@ class Request:
     finished = False
     #: Header lines of the response, whatever it will be; each with its line end.
     common_headers = b""
+    #: What the route knows that the log tells when the request has ended, if somebody wants it.
+    account: Any = None
     #: The path of the route that answers, with its variables in braces; "" where there is none.
     route = ""
     #: When its turn to be answered came, in the clock's seconds.

@@ -40,6 +40,9 @@ class Site(Factory):
         self.clock = clock
         self.now: float = clock.seconds()
         self.connections: set[HTTP1] = set()
+        #: What requests are made of, and whether the log tells of connections.
+        self.request_type = Request
+        self.tells_connections = False
         #: Told of each request whose response is complete or whose client left, refused ones included.
         self.on_ended: list[Callable[[Request], None]] = []
         #: Set while draining: connections end with the response under way.

@@ -1,0 +1,69 @@
+"""Log files: those of klog's flags and of twistd's, with their heading and their bound."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.python.logfile import LogFile
+
+from llmdsim.logs.destination import FATAL, Output
+
+#: The files of `--log-dir`, each with the lowest severity in it.
+BY_SEVERITY = (("INFO", 0), ("WARNING", 1), ("ERROR", 2))
+
+
+class HeadedLogFile(LogFile):
+    """A file that is put aside as `.1`, `.2`, … when it has grown to `most` bytes (None: never).
+
+    A new one begins with `heading`. Raises OSError where it cannot be opened.
+    """
+
+    def __init__(self, path: str, most: int | None, heading: bytes) -> None:
+        self._heading = heading
+        folder, name = os.path.split(os.path.abspath(path))
+        super().__init__(name, folder, rotateLength=most)  # type: ignore[no-untyped-call]
+
+    def _openFile(self) -> None:
+        super()._openFile()  # type: ignore[no-untyped-call]
+        if not self.size:
+            self._file.write(self._heading)
+            self.size = len(self._heading)
+
+
+def heading(name: str) -> bytes:
+    """The first line of a log file for people."""
+    return time.strftime(f"{name}: log file created at %Y-%m-%d %H:%M:%S %z\n").encode()
+
+
+def file_output(path: str, most: int | None, head: bytes) -> Output:
+    """One file for all lines."""
+    file = HeadedLogFile(path, most, head)
+    return Output(file.write, rotate=file.rotate)
+
+
+def severity_files(folder: str, most: int | None, head: bytes, one_output: bool) -> list[Output]:
+    """`llmdsim.INFO` and so on in `folder`; with `one_output` each has the lines of its own severity only."""
+    outputs = []
+    for place, (name, low) in enumerate(BY_SEVERITY):
+        last = place + 1 == len(BY_SEVERITY)
+        high = FATAL if last or not one_output else BY_SEVERITY[place + 1][1] - 1
+        path = os.path.join(folder, f"llmdsim.{name}")
+        outputs.append(file_output(path, most, head)._replace(low=low, high=high))
+    return outputs
+
+
+def rotate_on_signal(outputs: Sequence[Output], reactor: Any) -> None:
+    """Put the files aside on SIGUSR1, as twistd does with its own, unless somebody has that signal."""
+    rotations = [output.rotate for output in outputs if output.rotate is not None]
+    if not rotations or signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL:
+        return
+
+    def rotate(number: int, frame: object) -> None:
+        for rotation in rotations:
+            reactor.callFromThread(rotation)
+
+    signal.signal(signal.SIGUSR1, rotate)

@@ -1,0 +1,118 @@
+"""A log event as a line: for people, or as a JSON object."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from twisted.logger import LogEvent, LogLevel, formatEvent
+from twisted.python.failure import Failure
+
+from llmdsim.logs.escapes import one_line
+from llmdsim.logs.stamp import Stamp
+
+LEVELS = {
+    LogLevel.debug: "DEBUG",
+    LogLevel.info: "INFO",
+    LogLevel.warn: "WARNING",
+    LogLevel.error: "ERROR",
+    LogLevel.critical: "CRITICAL",
+}
+
+
+class TextLines:
+    """`2026-11-30 10:43:49.123 INFO drain: drained`; tracebacks are set in.
+
+    `skip_headers` leaves the time, level and name out; `add_dir_header` tells the package too.
+    """
+
+    def __init__(self, skip_headers: bool = False, add_dir_header: bool = False) -> None:
+        self._skip_headers = skip_headers
+        self._parts = 2 if add_dir_header else 1
+        self._stamp = Stamp()
+
+    def header(self, when: float, level: str, namespace: str) -> str:
+        """What comes before the message."""
+        if self._skip_headers:
+            return ""
+        return f"{self._stamp(when)} {level} {self._name(namespace)}: "
+
+    def line(self, event: LogEvent) -> str:
+        header = self.header(_time(event), _level(event), event.get("log_namespace", ""))
+        message, traceback = _told(event)
+        inset = "".join(f"    {one_line(line)}\n" for line in traceback.splitlines())
+        return f"{header}{one_line(message)}\n{inset}"
+
+    def _name(self, namespace: str) -> str:
+        if namespace == "log_legacy":
+            return "twisted"
+        if namespace.startswith("llmdsim."):
+            return "/".join(namespace.split(".")[1:][-self._parts :])
+        return namespace
+
+
+class JsonLines:
+    """Objects with time (RFC 3339), level, logger, message, the event's plain fields, and exception."""
+
+    def __init__(self) -> None:
+        self._stamp = Stamp(rfc3339=True)
+
+    def start(self, when: float, level: str, namespace: str) -> str:
+        """The members that every object begins with, and its brace."""
+        return f'{{"time":"{self._stamp(when)}","level":"{level}","logger":{json.dumps(namespace)}'
+
+    def line(self, event: LogEvent) -> str:
+        namespace = event.get("log_namespace", "")
+        message, traceback = _told(event)
+        members: dict[str, Any] = {"message": message}
+        for name, value in _fields(event):
+            members.setdefault(name, value)
+        if traceback:
+            members["exception"] = traceback
+        rest = json.dumps(members, separators=(",", ":"))[1:]
+        return f"{self.start(_time(event), _level(event), namespace)},{rest}\n"
+
+
+Lines: TypeAlias = TextLines | JsonLines
+"""A form of log lines. Each ends with a line end; for people, a traceback follows on lines of its own."""
+
+
+def _time(event: LogEvent) -> float:
+    when: float = event.get("log_time") or time.time()
+    return when
+
+
+def _level(event: LogEvent) -> str:
+    return LEVELS.get(event.get("log_level", LogLevel.info), "INFO")
+
+
+def _is_legacy(event: LogEvent) -> bool:
+    return bool(event.get("log_namespace") == "log_legacy")
+
+
+def _told(event: LogEvent) -> tuple[str, str]:
+    """The message of an event, and its traceback or ""."""
+    failure = event.get("log_failure")
+    if _is_legacy(event) and event.get("isError") and isinstance(event.get("failure"), Failure):
+        # Twisted puts the traceback into the message of such an event.
+        failure, message = event["failure"], str(event.get("why") or "Unhandled Error")
+    else:
+        message = formatEvent(event)
+    return message, failure.getTraceback().rstrip() if isinstance(failure, Failure) else ""
+
+
+def _fields(event: LogEvent) -> Iterator[tuple[str, Any]]:
+    if _is_legacy(event):
+        return
+    for name, value in event.items():
+        if name.startswith("log_") or name in ("time", "level", "logger", "exception", "v"):
+            continue
+        if isinstance(value, bytes):
+            yield name, value.decode("utf-8", "backslashreplace")
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield name, str(value)
+        elif isinstance(value, str | int | float) or value is None:
+            yield name, value

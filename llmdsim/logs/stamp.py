@@ -1,0 +1,26 @@
+"""The time at the head of a line, whose text is made once a second."""
+
+from __future__ import annotations
+
+import time
+
+
+class Stamp:
+    """Unix seconds as local time to the millisecond: `2026-11-30 10:43:49.123`, or RFC 3339 with its zone."""
+
+    def __init__(self, rfc3339: bool = False) -> None:
+        self._form = "%Y-%m-%dT%H:%M:%S" if rfc3339 else "%Y-%m-%d %H:%M:%S"
+        self._rfc3339 = rfc3339
+        self._second = -1
+        self._text = self._zone = ""
+
+    def __call__(self, when: float) -> str:
+        second = int(when)
+        if second != self._second:
+            local = time.localtime(second)
+            self._text = time.strftime(self._form, local)
+            if self._rfc3339:
+                zone = time.strftime("%z", local)
+                self._zone = f"{zone[:3]}:{zone[3:5]}"
+            self._second = second
+        return f"{self._text}.{int((when - second) * 1000):03d}{self._zone}"

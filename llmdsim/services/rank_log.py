@@ -1,0 +1,61 @@
+"""What one rank tells the log: access lines, requests in full, generations, and how busy it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import Service
+
+from llmdsim.logs import access, http_dump
+from llmdsim.logs.access import AccessLog
+from llmdsim.logs.http_dump import DumpedRequest, dump_response, dumping
+from llmdsim.logs.observer import LogObserver
+from llmdsim.logs.stats_line import StatsLine
+from llmdsim.services.rank import Rank
+from llmdsim.web import account
+from llmdsim.web.account import log_leaving
+from llmdsim.wire import http1
+from llmdsim.wire.request import Request
+
+
+class RankLog(Service):
+    """Has `rank` tell what its configuration asks for, as far as the verbosity of `logs` lets it through."""
+
+    def __init__(self, rank: Rank, logs: LogObserver, clock: Any) -> None:
+        config, context, site = rank.config, rank.context, rank.site
+        verbosity = logs.verbosity
+        self._stats_line: StatsLine | None = None
+        if not config.disable_log_stats:
+            self._stats_line = StatsLine(0, rank.stats, clock, config.log_stats_interval)
+        site.tells_connections = verbosity.of(http1.__name__) >= 5
+        if config.log_http and verbosity.of(http_dump.__name__) >= 2:
+            site.request_type = DumpedRequest
+            site.handle = dumping(site.handle)
+            site.on_ended.append(dump_response)
+        accessed = config.access_log
+        if "disable_uvicorn_access_log" in config.given:
+            accessed = not config.disable_uvicorn_access_log
+        if accessed and verbosity.of(access.NAMESPACE) >= 2:
+            paths = [path.strip().encode() for path in config.disable_access_log_for_endpoints.split(",")]
+            site.on_ended.append(AccessLog(logs.lines, logs.destination, clock, paths).ended)
+            context.accounted = True
+        if verbosity.of(account.NAMESPACE) >= 4:
+            context.accounted = context.tells_generations = True
+            site.on_ended.append(log_leaving)
+        if context.accounted:
+            site.on_ended.append(_close_account)
+
+    def startService(self) -> None:
+        super().startService()  # type: ignore[no-untyped-call]
+        if self._stats_line is not None:
+            self._stats_line.start()
+
+    def stopService(self) -> None:
+        super().stopService()  # type: ignore[no-untyped-call]
+        if self._stats_line is not None:
+            self._stats_line.stop()
+
+
+def _close_account(request: Request) -> None:
+    # Its sequences hold their sinks, and these the request: a cycle would wait for the collector.
+    request.account = None

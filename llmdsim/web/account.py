@@ -1,0 +1,63 @@
+"""What the log tells of the generation that a request led to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twisted.logger import Logger
+
+from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.wire.request import Request
+
+log = Logger()
+
+#: The name of this log, whose verbosity decides whether each generation is told.
+NAMESPACE = __name__
+
+
+class Account:
+    """One request's: `id` is that of its reply, `sequences` are its choices."""
+
+    __slots__ = ("_sequences", "id", "model", "prompt_tokens")
+
+    def __init__(self, id: str, model: str, prompt_tokens: int, sequences: Sequence[EngineSequence]) -> None:
+        self.id = id
+        self.model = model
+        self.prompt_tokens = prompt_tokens
+        self._sequences = sequences
+
+    def figures(self) -> tuple[int, float | None, float | None]:
+        """Tokens generated, seconds the first choice queued, and seconds to the first token of any.
+
+        None for what was not reached.
+        """
+        first, *others = self._sequences
+        tokens = first.revealed
+        queued = None if first.reply is None else first.scheduled_at - first.arrival
+        to_first = first.first_token_at - first.arrival if tokens else None
+        for other in others:
+            if other.revealed:
+                waited = other.first_token_at - other.arrival
+                to_first = waited if to_first is None else min(to_first, waited)
+                tokens += other.revealed
+        return tokens, queued, to_first
+
+    def log_start(self, streamed: bool) -> None:
+        """Tell that it was asked for."""
+        log.debug(
+            "{id}: {model}, {prompt_tokens} prompt tokens, at most {max_tokens} more, stream {stream}, "
+            "{n} choices",
+            id=self.id,
+            model=self.model,
+            prompt_tokens=self.prompt_tokens,
+            max_tokens=self._sequences[0].ask.max_tokens,
+            stream=streamed,
+            n=len(self._sequences),
+        )
+
+
+def log_leaving(request: Request) -> None:
+    """Tell of a client that left before its reply was complete."""
+    account = request.account
+    if request.lost and account is not None:
+        log.debug("{id}: the client left after {tokens} tokens", id=account.id, tokens=account.figures()[0])
