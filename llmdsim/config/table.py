@@ -333,16 +333,13 @@ class Config:
 
     # -- Metrics ---------------------------------------------------------------------------------------------
     disable_log_stats: bool = option(
-        False, "Leave all vllm: families out of /metrics", group="Metrics", effective=True
+        False, "Leave out the vllm: metrics and the periodic log line", group="Metrics", effective=True
     )
     fake_metrics: Json | None = option(
         None, "Values and functions to report in place of measured metrics", runtime=True, group="Metrics"
     )
     fake_metrics_refresh_interval: Duration = option(
         0.1, "How often functions in --fake-metrics are computed", low=1e-6, group="Metrics"
-    )
-    disable_log_stats: bool = option(
-        False, "Leave out the vllm: metrics and the periodic log line", group="Metrics", effective=True
     )
 
     # -- Dataset and tokenizer -------------------------------------------------------------------------------

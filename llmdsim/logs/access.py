@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from json.encoder import encode_basestring_ascii as json_text
+from time import time as now
 from typing import Any, Protocol
 
 from llmdsim.logs.destination import Destination
@@ -22,8 +22,8 @@ MOST, LONGEST = 100, 0.1
 #: What is told where the client left before it was sent a status, as nginx has it.
 CLIENT_CLOSED_REQUEST = 499
 
-#: A line: the request, its address as shown, its status, and seconds it took.
-Form = Callable[[Request, str, int, float], str]
+#: Request lines whose text is kept, and bytes of an address up to which one is.
+MOST_KEPT, LONGEST_KEPT = 256, 128
 
 
 class Account(Protocol):
@@ -43,41 +43,56 @@ class AccessLog:
     def __init__(
         self, lines: Lines, destination: Destination, clock: Any, left_out: Collection[bytes]
     ) -> None:
-        self._form = text_form(lines) if isinstance(lines, TextLines) else json_form(lines)
+        self._form = TextForm(lines) if isinstance(lines, TextLines) else JsonForm(lines)
         self._destination = destination
         self._clock = clock
         self._seconds = clock.seconds
         self._left_out = frozenset(left_out)
+        self._kept: dict[tuple[bytes, bytes, bytes], str] = {}
         self._flush_waits = False
 
     def ended(self, request: Request) -> None:
         """Note a request that has ended."""
         if request.path in self._left_out:
             return
-        uri = request.uri.decode("latin-1")
-        if "=" in uri or "@" in uri:
-            uri = address_shown(uri)
-        status = request.status or CLIENT_CLOSED_REQUEST
+        asked = request.method, request.uri, request.clientproto
+        shown = self._kept.get(asked)
+        if shown is None:
+            shown = self._show(*asked)
         waiting = self._destination.waiting
-        waiting.append(self._form(request, uri, status, self._seconds() - request.began))
+        waiting.append(self._form.line(request, shown, self._seconds() - request.began))
         if self._destination.ending or len(waiting) >= MOST:
             self._destination.flush()
         elif not self._flush_waits:
             self._flush_waits = True
             self._clock.callLater(LONGEST, self._flush)
 
+    def _show(self, method: bytes, uri: bytes, protocol: bytes) -> str:
+        address = address_shown(uri.decode("latin-1"))
+        shown = self._form.request_line(method.decode("latin-1"), address, protocol.decode("latin-1"))
+        if len(uri) <= LONGEST_KEPT:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            self._kept[method, uri, protocol] = shown
+        return shown
+
     def _flush(self) -> None:
         self._flush_waits = False
         self._destination.flush()
 
 
-def text_form(lines: TextLines) -> Form:
+class TextForm:
     """Lines for people: `CLIENT ID "METHOD PATH HTTP/1.1" STATUS name=value…`."""
-    header, now = lines.header, time.time
 
-    def line(request: Request, uri: str, status: int, took: float) -> str:
-        if not (uri.isascii() and uri.isprintable()) or '"' in uri or "\\" in uri:
-            uri = one_word(uri)
+    def __init__(self, lines: TextLines) -> None:
+        self._header = lines.header("INFO", NAMESPACE)
+
+    def request_line(self, method: str, address: str, protocol: str) -> str:
+        """What is the same for all requests like this one."""
+        return f'"{method} {one_word(address)} {protocol}"'
+
+    def line(self, request: Request, request_line: str, took: float) -> str:
+        """The line of a request that took so many seconds."""
         account: Account | None = request.account
         if account is None:
             request_id, facts = "-", ""
@@ -85,25 +100,35 @@ def text_form(lines: TextLines) -> Form:
             request_id = one_word(account.id)
             tokens, queued, first = account.figures()
             facts = (
-                f" model={account.model} prompt_tokens={account.prompt_tokens} completion_tokens={tokens}"
-                f"{'' if queued is None else f' queue_ms={queued * 1e3:.1f}'}"
-                f"{'' if first is None else f' ttft_ms={first * 1e3:.1f}'}"
+                f" model={one_word(account.model)} prompt_tokens={account.prompt_tokens} "
+                f"completion_tokens={tokens}"
             )
+            if queued is not None:
+                facts += f" queue_ms={queued * 1e3:.1f}"
+            if first is not None:
+                facts += f" ttft_ms={first * 1e3:.1f}"
         return (
-            f"{header(now(), 'INFO', NAMESPACE)}{request.channel.peer} {request_id} "
-            f'"{request.method.decode("latin-1")} {uri} {request.clientproto.decode("latin-1")}" {status}'
-            f"{facts} duration_ms={took * 1e3:.1f}{' aborted' if request.lost else ''}\n"
+            f"{self._header(now())}{request.channel.peer} {request_id} {request_line} "
+            f"{request.status or CLIENT_CLOSED_REQUEST}{facts} duration_ms={took * 1e3:.1f}"
+            f"{' aborted' if request.lost else ''}\n"
         )
 
-    return line
 
-
-def json_form(lines: JsonLines) -> Form:
+class JsonForm:
     """Objects; what does not apply, or was not reached, is null."""
-    start, now = lines.start, time.time
 
-    def line(request: Request, uri: str, status: int, took: float) -> str:
-        method, protocol = request.method.decode("latin-1"), request.clientproto.decode("latin-1")
+    def __init__(self, lines: JsonLines) -> None:
+        self._header = lines.header("INFO", NAMESPACE)
+
+    def request_line(self, method: str, address: str, protocol: str) -> str:
+        """What is the same for all requests like this one."""
+        return (
+            f'"message":{json_text(f"{method} {address} {protocol}")},"method":{json_text(method)},'
+            f'"path":{json_text(address)},"protocol":{json_text(protocol)}'
+        )
+
+    def line(self, request: Request, request_line: str, took: float) -> str:
+        """The line of a request that took so many seconds."""
         account: Account | None = request.account
         if account is None:
             facts = (
@@ -118,12 +143,8 @@ def json_form(lines: JsonLines) -> Form:
                 f'"queue_ms":{"null" if queued is None else f"{queued * 1e3:.3f}"},'
                 f'"ttft_ms":{"null" if first is None else f"{first * 1e3:.3f}"}'
             )
-        request_line = f"{method} {uri} {protocol}"
         return (
-            f'{start(now(), "INFO", NAMESPACE)},"message":{json_text(f"{request_line} {status}")},'
-            f'"client":{json_text(request.channel.peer)},"method":{json_text(method)},'
-            f'"path":{json_text(uri)},"protocol":{json_text(protocol)},"status":{status},{facts},'
-            f'"duration_ms":{took * 1e3:.3f},"aborted":{"true" if request.lost else "false"}}}\n'
+            f"{self._header(now())}{request_line},"
+            f'"client":{json_text(request.channel.peer)},"status":{request.status or CLIENT_CLOSED_REQUEST},'
+            f'{facts},"duration_ms":{took * 1e3:.3f},"aborted":{"true" if request.lost else "false"}}}\n'
         )
-
-    return line

@@ -24,6 +24,6 @@ def one_line(text: str) -> str:
 
 def one_word(text: str) -> str:
     """`text` as ASCII without blanks and quotes."""
-    if text.isalnum() and text.isascii():
+    if text.isascii() and text.isprintable() and not (" " in text or '"' in text or "\\" in text):
         return text
     return _UNFIT_FOR_WORDS.sub(_escape, text)

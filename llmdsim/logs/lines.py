@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from twisted.logger import LogEvent, LogLevel, formatEvent
@@ -34,14 +34,15 @@ class TextLines:
         self._parts = 2 if add_dir_header else 1
         self._stamp = Stamp()
 
-    def header(self, when: float, level: str, namespace: str) -> str:
-        """What comes before the message."""
+    def header(self, level: str, namespace: str) -> Callable[[float], str]:
+        """What makes, of a time, what comes before the message."""
         if self._skip_headers:
-            return ""
-        return f"{self._stamp(when)} {level} {self._name(namespace)}: "
+            return lambda when: ""
+        stamp, rest = self._stamp, f" {level} {self._name(namespace)}: "
+        return lambda when: stamp(when) + rest
 
     def line(self, event: LogEvent) -> str:
-        header = self.header(_time(event), _level(event), event.get("log_namespace", ""))
+        header = self.header(_level(event), event.get("log_namespace", ""))(_time(event))
         message, traceback = _told(event)
         inset = "".join(f"    {one_line(line)}\n" for line in traceback.splitlines())
         return f"{header}{one_line(message)}\n{inset}"
@@ -60,20 +61,20 @@ class JsonLines:
     def __init__(self) -> None:
         self._stamp = Stamp(rfc3339=True)
 
-    def start(self, when: float, level: str, namespace: str) -> str:
-        """The members that every object begins with, and its brace."""
-        return f'{{"time":"{self._stamp(when)}","level":"{level}","logger":{json.dumps(namespace)}'
+    def header(self, level: str, namespace: str) -> Callable[[float], str]:
+        """What makes, of a time, the members that every object begins with, brace and comma included."""
+        stamp, rest = self._stamp, f'","level":"{level}","logger":{json.dumps(namespace)},'
+        return lambda when: '{"time":"' + stamp(when) + rest
 
     def line(self, event: LogEvent) -> str:
-        namespace = event.get("log_namespace", "")
+        header = self.header(_level(event), event.get("log_namespace", ""))(_time(event))
         message, traceback = _told(event)
         members: dict[str, Any] = {"message": message}
         for name, value in _fields(event):
             members.setdefault(name, value)
         if traceback:
             members["exception"] = traceback
-        rest = json.dumps(members, separators=(",", ":"))[1:]
-        return f"{self.start(_time(event), _level(event), namespace)},{rest}\n"
+        return f"{header}{json.dumps(members, separators=(',', ':'))[1:]}\n"
 
 
 Lines: TypeAlias = TextLines | JsonLines

@@ -23,7 +23,10 @@ SEVERITIES = {
 
 @implementer(ILogObserver)
 class LogObserver:
-    """Writes events that `verbosity` lets through to `destination`, as `lines` has them. Never raises."""
+    """Writes events that `verbosity` lets through to `destination`, as `lines` has them. Never raises.
+
+    Events without words, which Twisted has for programs, are left out.
+    """
 
     def __init__(self, verbosity: Verbosity, lines: Lines, destination: Destination) -> None:
         self.verbosity = verbosity
@@ -34,14 +37,14 @@ class LogObserver:
         try:
             if _in_passing(event):
                 event = {**event, "log_level": LogLevel.debug}
-            if not self.verbosity.tells(event):
+            if event.get("log_format") is None or not self.verbosity.tells(event):
                 return
             line = self.lines.line(event)
         except Exception:
             kind = sys.exc_info()[0]
             assert kind is not None
             event = {
-                "log_level": event.get("log_level", LogLevel.info),
+                "log_level": LogLevel.error,
                 "log_namespace": __name__,
                 "log_format": "an event could not be shown: {kind}",
                 "kind": kind.__name__,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+_MILLISECONDS = [f".{millisecond:03d}" for millisecond in range(1000)]
+
 
 class Stamp:
     """Unix seconds as local time to the millisecond: `2026-11-30 10:43:49.123`, or RFC 3339 with its zone."""
@@ -23,4 +25,4 @@ class Stamp:
                 zone = time.strftime("%z", local)
                 self._zone = f"{zone[:3]}:{zone[3:5]}"
             self._second = second
-        return f"{self._text}.{int((when - second) * 1000):03d}{self._zone}"
+        return self._text + _MILLISECONDS[int((when - second) * 1000)] + self._zone

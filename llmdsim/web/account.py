@@ -31,15 +31,17 @@ class Account:
 
         None for what was not reached.
         """
-        first, *others = self._sequences
+        sequences = self._sequences
+        first = sequences[0]
         tokens = first.revealed
         queued = None if first.reply is None else first.scheduled_at - first.arrival
         to_first = first.first_token_at - first.arrival if tokens else None
-        for other in others:
-            if other.revealed:
-                waited = other.first_token_at - other.arrival
-                to_first = waited if to_first is None else min(to_first, waited)
-                tokens += other.revealed
+        if len(sequences) > 1:
+            tokens = sum(sequence.revealed for sequence in sequences)
+            to_first = min(
+                (sequence.first_token_at - sequence.arrival for sequence in sequences if sequence.revealed),
+                default=None,
+            )
         return tokens, queued, to_first
 
     def log_start(self, streamed: bool) -> None:

@@ -126,6 +126,10 @@ DEFAULTS: dict[str, object] = {
     "enable-prompt-tokens-details": True,
     "log-format": "text",
     "access-log": False,
+    "disable-access-log-for-endpoints": "/health,/health/ready,/ready,/ping,/metrics",
+    "disable-log-stats": False,
+    "disable-uvicorn-access-log": False,
+    "log-stats-interval": 10.0,
     "pod-name": "",
     "pod-namespace": "",
     "pod-ip": "",
@@ -162,6 +166,7 @@ VARIABLES = {
     "POD_IP": "pod-ip",
     "VLLM_SERVER_DEV_MODE": "vllm-server-dev-mode",
     "VLLM_API_KEY": "api-key",
+    "VLLM_LOG_STATS_INTERVAL": "log-stats-interval",
 }
 
 

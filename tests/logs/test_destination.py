@@ -1,0 +1,58 @@
+"""Outputs by severity, lines that wait, and what cannot be written."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from llmdsim.logs.destination import Destination, Output, write_to
+from tests.logs.rig import Log, Memory
+
+
+def test_outputs_take_their_severities() -> None:
+    low: list[bytes] = []
+    high: list[bytes] = []
+    destination = Destination([Output(low.append, 0, 1), Output(high.append, 1)])
+    for severity in range(4):
+        destination.write(severity, f"{severity}\n")
+    assert low == [b"0\n", b"1\n"]
+    assert high == [b"1\n", b"2\n", b"3\n"]
+
+
+def test_lines_that_wait_come_before_the_next_one_in_one_write() -> None:
+    log = Log()
+    log.destination.waiting.extend(["a\n", "b\n"])
+    assert log.writes == []
+    log.logger().warn("c")
+    assert log.writes[0] == b"a\nb\n"
+    assert len(log.writes) == 2
+    log.destination.flush()
+    assert len(log.writes) == 2
+
+
+def test_at_the_end_nothing_waits() -> None:
+    memory = Memory()
+    memory.destination.waiting.append("a\n")
+    memory.destination.end()
+    assert memory.text == "a\n"
+    assert memory.destination.ending
+
+
+def test_an_output_that_fails_hurts_nobody() -> None:
+    def full(data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    kept: list[bytes] = []
+    Destination([Output(full), Output(kept.append)]).write(0, "a\ud800\n")
+    assert kept == [b"a\\ud800\n"]
+
+
+def test_a_descriptor_is_written_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:3]))
+    write_to(write)(b"0123456789")
+    os.close(write)
+    with open(read, "rb") as end:
+        assert end.read() == b"0123456789"
