@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterable
 
 from twisted.logger import Logger
@@ -90,7 +91,7 @@ def body_shown(body: bytes) -> str:
     rest = f" ({cut} bytes more)" if cut > 0 else ""
     try:
         # A cut may go through a character.
-        text = shown.decode(errors="strict" if cut <= 0 else "ignore")
+        text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=cut <= 0)
     except UnicodeDecodeError:
         return f"{len(body)} bytes {shown!r}{rest}"
     return text + rest

@@ -23,6 +23,9 @@ MODULE = (sys.executable, "-m", "llmdsim")
 #: Seconds a daemon may take to come up or to end; far above what it needs, so that a busy machine will do.
 PATIENCE = 20.0
 
+#: What the output of a daemon that ran well has nothing of.
+COMPLAINTS = ("Traceback", "Unhandled", " ERROR ", " CRITICAL ", '"level":"ERROR"', '"level":"CRITICAL"')
+
 _OURS = re.compile(r"SIM_|POD_|VLLM_|PYTHONHASHSEED|LISTEN_|.*_proxy$", re.IGNORECASE)
 
 
@@ -104,14 +107,19 @@ class Daemon:
 
     @property
     def log(self) -> str:
+        """Its log, which goes to stderr."""
+        return self.stderr
+
+    @property
+    def stdout(self) -> str:
         return _content(self._out)
 
     def wait_until_ready(self) -> None:
         """Return when the daemon has announced itself on stderr, which it does once it serves."""
         deadline = time.monotonic() + PATIENCE
         while "llmdsim serves" not in self.stderr:
-            assert self.process.poll() is None, f"ended at once\n{self.log}\n{self.stderr}"
-            assert time.monotonic() < deadline, f"not up in {PATIENCE} s\n{self.log}\n{self.stderr}"
+            assert self.process.poll() is None, f"ended at once\n{self.stdout}\n{self.stderr}"
+            assert time.monotonic() < deadline, f"not up in {PATIENCE} s\n{self.stdout}\n{self.stderr}"
             time.sleep(0.02)
 
     def signal(self, number: int) -> None:
@@ -123,7 +131,7 @@ class Daemon:
         try:
             return self.process.wait(patience)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still there after {patience} s\n{self.log}\n{self.stderr}") from None
+            raise AssertionError(f"still there after {patience} s\n{self.stdout}\n{self.stderr}") from None
 
     def end(self) -> None:
         """SIGTERM, and everything that a good end is: exit code 0, and no complaint in any output."""
@@ -133,9 +141,9 @@ class Daemon:
                 if self.process.poll() is None:
                     self.signal(signal.SIGTERM)
                 code = self.wait()
-                output = self.log + self.stderr
+                output = self.stdout + self.stderr
                 assert code == 0, output
-                for complaint in ("Traceback", "Unhandled", "#error]", "#critical]"):
+                for complaint in COMPLAINTS:
                     assert complaint not in output, output
             finally:
                 self.kill()

@@ -54,7 +54,7 @@ def test_secrets_are_masked_wherever_the_configuration_is_shown() -> None:
             assert body.status == 200
             assert body.json["api-key"], "that there are keys is no secret"
             assert "configuration: " in daemon.log
-            for text in (body.body.decode(), daemon.log, daemon.stderr):
+            for text in (body.body.decode(), daemon.stdout, daemon.stderr):
                 assert "s3cr3t" not in text
 
 

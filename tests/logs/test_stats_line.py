@@ -1,0 +1,88 @@
+"""The line of statistics, in vLLM's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+
+from llmdsim.engine.stats import Stats
+from llmdsim.logs.stats_line import StatsLine
+from tests.logs.rig import LoggedRank, of
+from tests.web.clients import CHAT, fields
+
+
+@pytest.fixture
+def events() -> Iterator[list[LogEvent]]:
+    found: list[LogEvent] = []
+    globalLogPublisher.addObserver(found.append)
+    yield found
+    globalLogPublisher.removeObserver(found.append)
+
+
+def test_it_is_worded_as_vllm_words_it(events: list[LogEvent]) -> None:
+    clock, stats = Clock(), Stats(1024)
+    stats.prompt_tokens = stats.generation_tokens = 1000
+    line = StatsLine(0, stats, clock, 10.0, lambda: 0.25)
+    line.start()
+    stats.prompt_tokens += 123
+    stats.generation_tokens += 456
+    stats.running, stats.waiting = 2, 3
+    clock.advance(10)
+    (event,) = events
+    assert formatEvent(event) == (
+        "Engine 000: Avg prompt throughput: 12.3 tokens/s, Avg generation throughput: 45.6 tokens/s, "
+        "Running: 2 reqs, Waiting: 3 reqs, GPU KV cache usage: 25.0%"
+    )
+    assert (event["running"], event["prompt_throughput"]) == (2, 12.3)
+
+
+def test_it_is_info_while_busy_and_once_after(events: list[LogEvent]) -> None:
+    clock, stats = Clock(), Stats(1024)
+    line = StatsLine(7, stats, clock, 2.0)
+    line.start()
+    assert events == []
+    clock.advance(2)
+    stats.generation_tokens += 1
+    for _ in range(3):
+        clock.advance(2)
+    stats.prompt_tokens += 1
+    clock.advance(2)
+    debug, info = LogLevel.debug, LogLevel.info
+    assert [event["log_level"] for event in events] == [debug, info, info, debug, info]
+    assert formatEvent(events[0]).startswith("Engine 007: Avg prompt throughput: 0.0 tokens/s")
+    line.stop()
+    clock.advance(10)
+    assert len(events) == 5
+
+
+def test_throughput_is_of_the_time_that_passed(events: list[LogEvent]) -> None:
+    clock, stats = Clock(), Stats(1024)
+    StatsLine(0, stats, clock, 10.0).start()
+    stats.generation_tokens = 40
+    clock.advance(40)  # the reactor was held up
+    assert "generation throughput: 1.0 tokens/s" in formatEvent(events[0])
+
+
+def test_a_rank_tells_it() -> None:
+    with LoggedRank("--log-stats-interval", "5s") as rig:
+        rig.rank_log.startService()
+        rig.post(CHAT, fields(CHAT))
+        rig.clock.advance(5)
+        (line,) = of("stats_line", rig.log.lines)
+        rig.rank_log.stopService()
+        rig.post(CHAT, fields(CHAT))
+        rig.clock.advance(5)
+        assert len(rig.log.lines) == 1
+    assert "Avg generation throughput: 1.0 tokens/s, Running: 0 reqs" in line
+
+
+def test_a_rank_may_be_told_not_to() -> None:
+    with LoggedRank("--disable-log-stats") as rig:
+        rig.rank_log.startService()
+        rig.post(CHAT, fields(CHAT))
+        rig.clock.advance(60)
+        rig.rank_log.stopService()
+        assert rig.log.lines == []
