@@ -140,7 +140,8 @@ def test_a_busy_engine_tells_its_throughput() -> None:
         daemon.client.chat_stream(max_tokens=100, ignore_eos=True)
         assert re.search(
             r" INFO stats_line: Engine 000: Avg prompt throughput: [\d.]+ tokens/s, "
-            r"Avg generation throughput: [1-9][\d.]+ tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%\n",
+            r"Avg generation throughput: [1-9][\d.]+ tokens/s, Running: 1 reqs, Waiting: 0 reqs, "
+            r"GPU KV cache usage: 0.0%\n",
             daemon.stderr,
         )
 
