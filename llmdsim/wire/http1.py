@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer, ISSLTransport
@@ -50,6 +49,7 @@ class HTTP1(Protocol):
         self._peer_finished = False
         self._closing = False
         self._lingering = False
+        self._peer = ""
         self._discarded = 0
         self._linger_call: Any = None
         #: Something came that is not going to be answered.
@@ -284,9 +284,15 @@ class HTTP1(Protocol):
         # What a slow reader has still to take is sent first.
         (self.transport.transport if tls else self.transport).loseConnection()
 
-    @cached_property
+    @property
     def peer(self) -> str:
         """The client's address and port, or `unix`."""
+        # Not a cached property, which makes all attributes of the object slower.
+        if not self._peer:
+            self._peer = self._find_peer()
+        return self._peer
+
+    def _find_peer(self) -> str:
         address = self.transport.getPeer()
         host = getattr(address, "host", None)
         if host is None:
