@@ -27,7 +27,7 @@ class DumpedRequest(Request):
         self, status: int, body: bytes, content_type: bytes = b"application/json", extra: bytes = b""
     ) -> None:
         if not self.started:
-            self.response_body = body
+            self.response_body = b"" if self.method == b"HEAD" else body
         super().respond(status, body, content_type, extra)
 
     def respond_empty(self, status: int, extra: bytes = b"") -> None:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.logs.rig import LoggedRank
@@ -96,10 +96,11 @@ def test_a_stream_that_was_cut_keeps_its_status() -> None:
     assert line.endswith(" aborted")
 
 
-def test_one_that_left_in_the_queue_has_no_times() -> None:
+@pytest.mark.parametrize("n", [1, 3])
+def test_one_that_left_in_the_queue_has_no_times(n: int) -> None:
     with LoggedRank(*PACE, "--max-num-seqs", "1") as rig:
         rig.post(CHAT, fields(CHAT))
-        rig.post(CHAT, fields(CHAT)).rst()
+        rig.post(CHAT, fields(CHAT, n=n)).rst()
         line = one(rig)
     assert " completion_tokens=0 duration_ms=" in line
 
@@ -207,6 +208,19 @@ def test_secrets_in_the_address_are_masked() -> None:
         assert "sk-1" not in rig.log.text
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_id_cannot_forge_anything(form: str) -> None:
+    forged = 'a" 200\n2026-11-30 00:00:00.000 INFO access: x'
+    with LoggedRank("--access-log", "--log-format", form) as rig:
+        rig.post(CHAT, fields(CHAT, request_id=forged))
+        line = one(rig) if form == "text" else ""
+        rig.access_lines()
+    if form == "text":
+        assert line.split()[1].startswith("chatcmpl-a\\x22\\x20200\\n2026")
+    else:
+        assert rig.log.objects[0]["request_id"] == f"chatcmpl-{forged}"
+
+
 def test_nothing_holds_on_to_a_request() -> None:
     with LoggedRank("--access-log") as rig:
         client = rig.connect()
@@ -217,6 +231,7 @@ def test_nothing_holds_on_to_a_request() -> None:
         assert seen == [None, None]
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_whatever_a_client_sends_is_one_line(path: bytes, request_id: bytes) -> None:
     body = json.dumps(fields(CHAT, max_tokens=1)).encode()

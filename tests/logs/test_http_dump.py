@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from llmdsim.logs.http_dump import MOST, body_shown
 from llmdsim.wire.request import Request
@@ -69,6 +71,7 @@ def test_and_so_are_errors_and_bodiless_answers() -> None:
         lines = dump(rig)
     assert "response: 400 to POST" in lines[1]
     assert lines[3].endswith("body empty")
+    assert lines[5].endswith("body empty"), "as it was sent"
     assert len(lines) == 6
 
 
@@ -85,6 +88,7 @@ def test_bodies_are_bounded_and_escaped() -> None:
     assert body_shown(b"a" * MOST) == "a" * MOST
     assert body_shown(b"a" * (MOST + 7)) == "a" * MOST + " (7 bytes more)"
     assert body_shown("\u00e9".encode() * MOST).endswith(f" ({MOST} bytes more)")
+    assert body_shown(b"caf\xc3") == "4 bytes b'caf\\xc3'"
     assert body_shown(b"\xff\x00") == "2 bytes b'\\xff\\x00'"
     assert body_shown(b"") == "empty"
 
@@ -108,3 +112,17 @@ def test_a_body_does_not_forge_lines() -> None:
         rig.connect().send(post(b"a\n2026-11-30 00:00:00.000 ERROR fake: b\r\n", b"X-Y: \x1b[2J"))
         assert len(rig.log.lines) == 2
         assert "\x1b" not in rig.log.text
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=30), st.binary(max_size=30), st.binary(max_size=60))
+def test_whatever_a_client_sends_is_two_lines(path: bytes, value: bytes, body: bytes) -> None:
+    for form in ("text", "json"):
+        with LoggedRank("--log-http", "--log-format", form) as rig:
+            rig.connect().send(post(body, b"X-Mine: " + value, path=b"/" + path))
+            lines = rig.log.lines
+            assert lines == rig.log.text.splitlines()
+            # What follows a head that ended early may be another request.
+            assert len(lines) % 2 == 0
+            if form == "json":
+                assert all(json.loads(line)["logger"] == "llmdsim.logs.http_dump" for line in lines)
