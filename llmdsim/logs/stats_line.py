@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.task import LoopingCall
@@ -16,22 +15,14 @@ log = Logger()
 class StatsLine:
     """Tells of `stats` every `interval` seconds; at debug level where nothing happened in two of them.
 
-    `engine` is the engine's number, `cache_usage` the part of its KV cache in use (0 to 1).
+    `engine` is the engine's number.
     """
 
-    def __init__(
-        self,
-        engine: int,
-        stats: Stats,
-        clock: Any,
-        interval: float,
-        cache_usage: Callable[[], float] = lambda: 0.0,
-    ) -> None:
+    def __init__(self, engine: int, stats: Stats, clock: Any, interval: float) -> None:
         self._engine = f"{engine:03d}"
         self._stats = stats
         self._clock = clock
         self._interval = interval
-        self._cache_usage = cache_usage
         self._call = LoopingCall(self._tell)
         self._call.clock = clock
         self._was_busy = False
@@ -78,5 +69,5 @@ class StatsLine:
             generation_throughput=generation,
             running=stats.running,
             waiting=stats.waiting,
-            kv_cache_usage=self._cache_usage() * 100,
+            kv_cache_usage=stats.kv_cache_usage * 100,
         )

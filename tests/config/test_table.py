@@ -70,7 +70,6 @@ DEFAULTS: dict[str, object] = {
     "kv-events-replay-queue-size": 1024,
     "failure-injection-rate": 0,
     "failure-types": (),
-    "disable-log-stats": False,
     "fake-metrics": None,
     "fake-metrics-refresh-interval": 0.1,
     "data-parallel-size": 1,

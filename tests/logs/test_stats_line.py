@@ -25,7 +25,8 @@ def events() -> Iterator[list[LogEvent]]:
 def test_it_is_worded_as_vllm_words_it(events: list[LogEvent]) -> None:
     clock, stats = Clock(), Stats(1024)
     stats.prompt_tokens = stats.generation_tokens = 1000
-    line = StatsLine(0, stats, clock, 10.0, lambda: 0.25)
+    stats.kv_cache_usage = 0.25
+    line = StatsLine(0, stats, clock, 10.0)
     line.start()
     stats.prompt_tokens += 123
     stats.generation_tokens += 456
