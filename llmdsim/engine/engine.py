@@ -192,26 +192,25 @@ class Engine:
 
     def _record(self, sequence: Sequence, now: float) -> None:
         # All of it is known by now, and must be counted before the reply's last byte leaves.
-        stats = self.stats
         tokens = sequence.revealed
-        first = sequence.first_token_at
-        last = sequence.last_token_at
-        decode = last - first
-        stats.e2e_latency.observe(now - sequence.arrival)
-        stats.queue_time.observe(sequence.scheduled_at - sequence.arrival)
-        stats.prefill_time.observe(first - sequence.scheduled_at)
-        stats.decode_time.observe(decode)
-        stats.inference_time.observe(last - sequence.scheduled_at)
-        stats.time_per_output_token.observe(decode / (tokens - 1) if tokens > 1 else 0.0)
-        stats.request_prompt_tokens.observe(sequence.prompt_tokens)
-        stats.prefill_computed_tokens.observe(sequence.prompt_tokens - sequence.cached_tokens)
-        stats.request_preemptions.observe(0)
-        stats.request_generation_tokens.observe(tokens)
-        stats.params_max_tokens.observe(sequence.ask.max_tokens)
         family = sequence.family
+        n = longest = 0
         if family is None:
-            stats.params_n.observe(1)
-            stats.max_num_generation_tokens.observe(tokens)
+            n, longest = 1, tokens
         elif family.left == 0:
-            stats.params_n.observe(family.n)
-            stats.max_num_generation_tokens.observe(family.longest)
+            n, longest = family.n, family.longest
+        self.stats.records.append(
+            (
+                sequence.arrival,
+                sequence.scheduled_at,
+                sequence.first_token_at,
+                sequence.last_token_at,
+                now,
+                sequence.prompt_tokens,
+                sequence.cached_tokens,
+                tokens,
+                sequence.ask.max_tokens,
+                n,
+                longest,
+            )
+        )

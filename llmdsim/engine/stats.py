@@ -6,7 +6,10 @@ Nothing here knows a metric's name or how it is written down; `llmdsim.metrics` 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import compress
+from operator import sub
+from typing import TypeAlias
 
 #: Default bucket bounds, seconds or counts (vLLM 0.33, v1/metrics/buckets.py).
 TTFT_BOUNDS = (
@@ -48,15 +51,18 @@ class Histogram:
     """Observations sorted into buckets; `counts` is not cumulative and ends with the +Inf bucket.
 
     `observe(value)` counts a value; it only keeps it, and sorting waits until somebody looks or `settle` is
-    called, since many values together cost a fraction of what they cost one by one.
+    called, since many values together cost a fraction of what they cost one by one. `fetch`, called before
+    that, observes what is known elsewhere.
     """
 
-    __slots__ = ("_counts", "_sum", "bounds", "observe", "unsettled")
+    __slots__ = ("_counts", "_fetch", "_sum", "bounds", "observe", "observe_all", "unsettled")
 
-    def __init__(self, bounds: Sequence[float]) -> None:
+    def __init__(self, bounds: Sequence[float], fetch: Callable[[], None] | None = None) -> None:
         self.bounds = tuple(bounds)
         self.unsettled: list[float] = []
         self.observe = self.unsettled.append
+        self.observe_all = self.unsettled.extend
+        self._fetch = fetch
         self._counts = [0] * (len(self.bounds) + 1)
         self._sum = 0.0
 
@@ -67,6 +73,8 @@ class Histogram:
 
     def settle(self) -> None:
         """Sort the values kept so far into their buckets."""
+        if self._fetch is not None:
+            self._fetch()
         values = self.unsettled
         if not values:
             return
@@ -107,6 +115,12 @@ class Histogram:
         return sum(self.counts)
 
 
+Finished: TypeAlias = tuple[float, float, float, float, float, int, int, int, int, int, int]
+"""Of a sequence answered to its end: when it arrived, was started, had its first and last token, and ended; its
+prompt tokens, and the cached ones among them; its tokens, and their limit; and with the last choice of a prompt,
+how many there were and the most tokens of one (with others 0)."""
+
+
 class Stats:
     """All counters of one engine; every attribute is read at scrape and written by the engine alone."""
 
@@ -131,6 +145,7 @@ class Stats:
         "prefix_cache_queries",
         "prompt_tokens",
         "queue_time",
+        "records",
         "refused",
         "request_generation_tokens",
         "request_preemptions",
@@ -166,26 +181,53 @@ class Stats:
         self.pass_tokens = Histogram(PASS_BOUNDS)
         self.time_to_first_token = Histogram(TTFT_BOUNDS)
         self.inter_token_latency = Histogram(ITL_BOUNDS)
-        self.time_per_output_token = Histogram(ITL_BOUNDS)
-        self.e2e_latency = Histogram(LATENCY_BOUNDS)
-        self.queue_time = Histogram(LATENCY_BOUNDS)
-        self.inference_time = Histogram(LATENCY_BOUNDS)
-        self.prefill_time = Histogram(LATENCY_BOUNDS)
-        self.decode_time = Histogram(LATENCY_BOUNDS)
-        self.request_prompt_tokens = Histogram(tokens)
-        self.request_generation_tokens = Histogram(tokens)
-        self.max_num_generation_tokens = Histogram(tokens)
-        self.params_max_tokens = Histogram(tokens)
-        self.params_n = Histogram(N_BOUNDS)
-        self.prefill_computed_tokens = Histogram(tokens)
-        self.request_preemptions = Histogram(PREEMPTION_BOUNDS)
+        #: Finished sequences that are not in the histograms below yet: to note all of them at once is cheap.
+        self.records: list[Finished] = []
+        fetch = self._read_records
+        self.time_per_output_token = Histogram(ITL_BOUNDS, fetch)
+        self.e2e_latency = Histogram(LATENCY_BOUNDS, fetch)
+        self.queue_time = Histogram(LATENCY_BOUNDS, fetch)
+        self.inference_time = Histogram(LATENCY_BOUNDS, fetch)
+        self.prefill_time = Histogram(LATENCY_BOUNDS, fetch)
+        self.decode_time = Histogram(LATENCY_BOUNDS, fetch)
+        self.request_prompt_tokens = Histogram(tokens, fetch)
+        self.request_generation_tokens = Histogram(tokens, fetch)
+        self.max_num_generation_tokens = Histogram(tokens, fetch)
+        self.params_max_tokens = Histogram(tokens, fetch)
+        self.params_n = Histogram(N_BOUNDS, fetch)
+        self.prefill_computed_tokens = Histogram(tokens, fetch)
+        self.request_preemptions = Histogram(PREEMPTION_BOUNDS, fetch)
+
+    def _read_records(self) -> None:
+        if not self.records:
+            return
+        arrived, started, first, last, ended, prompt, cached, tokens, limit, n, longest = zip(
+            *self.records, strict=True
+        )
+        self.records.clear()
+        self.e2e_latency.observe_all(map(sub, ended, arrived))
+        self.queue_time.observe_all(map(sub, started, arrived))
+        self.prefill_time.observe_all(map(sub, first, started))
+        self.inference_time.observe_all(map(sub, last, started))
+        decode = list(map(sub, last, first))
+        self.decode_time.observe_all(decode)
+        self.time_per_output_token.observe_all(
+            [time / (count - 1) if count > 1 else 0.0 for time, count in zip(decode, tokens, strict=True)]
+        )
+        self.request_prompt_tokens.observe_all(prompt)
+        self.prefill_computed_tokens.observe_all(map(sub, prompt, cached))
+        self.request_preemptions.observe_times(0, len(tokens))
+        self.request_generation_tokens.observe_all(tokens)
+        self.params_max_tokens.observe_all(limit)
+        self.params_n.observe_all(filter(None, n))
+        self.max_num_generation_tokens.observe_all(compress(longest, n))
 
     def settle(self) -> None:
         """Sort what the histograms keep, where that has become much: memory is bounded without a scrape."""
         if (
             len(self.inter_token_latency.unsettled) > MANY
             or len(self.time_to_first_token.unsettled) > MANY
-            or len(self.e2e_latency.unsettled) > MANY
+            or len(self.records) > MANY
         ):
             for name in self.__slots__:
                 histogram = getattr(self, name)

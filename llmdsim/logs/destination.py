@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -25,28 +24,21 @@ class Destination:
 
     def __init__(self, outputs: Sequence[Output]) -> None:
         self.outputs = tuple(outputs)
-        #: Lines of severity INFO that may wait for others: at both ends, threads do not hurt one another.
-        self.waiting: deque[str] = deque()
+        #: Gives, once, the lines of severity INFO that could wait for others.
+        self.waiting: Callable[[], str] = str
         #: Set once the daemon ends, and with it the clock that lines could wait for.
         self.ending = False
 
     def write(self, severity: int, line: str) -> None:
         """Write `line` now, behind those that wait."""
-        if self.waiting:
-            self.flush()
+        self.flush()
         self._put(severity, line)
 
     def flush(self) -> None:
         """Write the lines that wait."""
-        waiting = self.waiting
-        lines = []
-        try:
-            while waiting:
-                lines.append(waiting.popleft())
-        except IndexError:
-            pass  # another thread took the last
+        lines = self.waiting()
         if lines:
-            self._put(INFO, "".join(lines))
+            self._put(INFO, lines)
 
     def end(self) -> None:
         """Let no line wait any more."""

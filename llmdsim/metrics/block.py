@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Literal, Protocol
 
-from llmdsim.engine.stats import Histogram
 from llmdsim.metrics import exposition
 
 #: Whether there are `_created` series; prometheus_client, and so vLLM, takes them away by this variable.
@@ -28,6 +27,20 @@ class Block(Protocol):
 
     def openmetrics(self) -> bytes:
         """In OpenMetrics 1.0."""
+
+
+class Buckets(Protocol):
+    """Observations by bucket, as `Histogram` has them."""
+
+    bounds: tuple[float, ...]
+
+    @property
+    def counts(self) -> list[int]:
+        """Not cumulative; the last is that of +Inf."""
+
+    @property
+    def sum(self) -> float:
+        """Of the values observed."""
 
 
 class FamilyBlock:
@@ -68,7 +81,7 @@ class FamilyBlock:
         """Add a gauge's or counter's child."""
         self._add(labels, _Number(self._name, labels, read).render)
 
-    def add_histogram(self, labels: Labels, histogram: Histogram) -> None:
+    def add_histogram(self, labels: Labels, histogram: Buckets) -> None:
         """Add a histogram's child."""
         self._add(labels, _Distribution(self._name, labels, histogram).render)
 
@@ -110,7 +123,7 @@ class _Number:
 class _Distribution:
     __slots__ = ("_histogram", "_large", "_seen", "_small", "_sum", "_text")
 
-    def __init__(self, name: str, labels: Labels, histogram: Histogram) -> None:
+    def __init__(self, name: str, labels: Labels, histogram: Buckets) -> None:
         self._histogram = histogram
         # Below a million a count is its digits and ".0", which one C call writes for all buckets.
         self._small = exposition.histogram_template(name, labels, histogram.bounds, "%d.0")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
-from operator import attrgetter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from llmdsim.engine.stats import MANY, Histogram
@@ -52,34 +50,66 @@ class Ended(Protocol):
         """In the seconds of the clock."""
 
 
-class _Sizes:
-    __slots__ = ("received", "requests", "sent")
+class _Tally:
+    """Requests of one route, method and first digit of the status."""
+
+    __slots__ = ("durations", "observe", "received", "sent")
 
     def __init__(self) -> None:
-        self.requests = 0
+        self.durations = Histogram(_FINE)
+        self.observe = self.durations.observe
         self.received = 0
         self.sent = 0
 
 
-class _Tally:
-    __slots__ = ("observe", "requests", "sizes")
+class _Together:
+    """Several tallies as one child; its buckets are `bounds`, all of which are bounds of theirs."""
 
-    def __init__(self, sizes: _Sizes, durations: Histogram) -> None:
-        self.requests = 0
-        self.sizes = sizes
-        self.observe = durations.observe
+    def __init__(self, bounds: Sequence[float] = _FINE) -> None:
+        self.bounds = tuple(bounds)
+        self.tallies: list[_Tally] = []
+        ends = [*(_FINE.index(bound) + 1 for bound in bounds), len(_FINE) + 1]
+        self._slices = list(map(slice, [0, *ends], ends))
+
+    @property
+    def counts(self) -> list[int]:
+        """Requests by duration, as `Histogram` has them."""
+        fine = [
+            sum(column) for column in zip(*[tally.durations.counts for tally in self.tallies], strict=True)
+        ]
+        return [sum(fine[each]) for each in self._slices]
+
+    @property
+    def sum(self) -> float:
+        """Seconds."""
+        return sum(tally.durations.sum for tally in self.tallies)
+
+    def requests(self) -> int:
+        """How many."""
+        return sum(tally.durations.count for tally in self.tallies)
+
+    def received(self) -> int:
+        """Bytes."""
+        return sum(tally.received for tally in self.tallies)
+
+    def sent(self) -> int:
+        """Bytes."""
+        return sum(tally.sent for tally in self.tallies)
 
 
 class HttpRequests:
-    """A block; its children appear with the first request of their kind. `seconds` is the clock's time."""
+    """A block; its children appear with the first request of their kind. `seconds` is the clock's time.
+
+    A request is counted once, in its tally; what families say is added up from these at a scrape.
+    """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
         #: By route, method and first digit of the status; None for those that are not counted.
         self._tallies: dict[tuple[str, bytes, int], _Tally | None] = {}
-        self._sizes: dict[str, _Sizes] = {}
-        self._durations: dict[tuple[str, bytes], Histogram] = {}
-        self._all = Histogram(_FINE)
+        self._all = _Together()
+        self._by_handler: dict[str, _Together] = {}
+        self._by_method: dict[tuple[str, bytes], _Together] = {}
         self._total = FamilyBlock("http_requests", "counter", "HTTP requests.")
         self._received = FamilyBlock(
             "http_request_size_bytes", "summary", "Content-Length of HTTP requests; 0 for those without one."
@@ -112,38 +142,32 @@ class HttpRequests:
             tally = self._tallies[key] = self._new(*key)
         if tally is None:
             return
-        tally.requests += 1
-        sizes = tally.sizes
-        sizes.requests += 1
         if b"content-length" in request.headers:
-            sizes.received += len(request.body)
-        sizes.sent += request.length
-        duration = self._seconds() - request.began
-        tally.observe(duration)
-        self._all.observe(duration)
-        if len(self._all.unsettled) > MANY:
-            self._all.settle()
-            for durations in self._durations.values():
-                durations.settle()
+            tally.received += len(request.body)
+        tally.sent += request.length
+        tally.observe(self._seconds() - request.began)
+        if len(tally.durations.unsettled) > MANY:
+            tally.durations.settle()
 
     def _new(self, route: str, method: bytes, hundreds: int) -> _Tally | None:
         if _EXCLUDED.search(route.encode()):
             return None
         handler = route or "none"
-        by_handler = {"handler": handler}
         by_method = {"handler": handler, "method": method.decode("latin-1")}
-        sizes = self._sizes.get(handler)
-        if sizes is None:
-            sizes = self._sizes[handler] = _Sizes()
-            requests = partial(attrgetter("requests"), sizes)
-            self._received.add_summary(by_handler, requests, partial(attrgetter("received"), sizes))
-            self._sent.add_summary(by_handler, requests, partial(attrgetter("sent"), sizes))
-        durations = self._durations.get((handler, method))
-        if durations is None:
-            durations = self._durations[handler, method] = Histogram(_COARSE)
-            self._coarse.add_histogram(by_method, durations)
-        tally = _Tally(sizes, durations)
-        self._total.add_number({**by_method, "status": f"{hundreds}xx"}, lambda: tally.requests)
+        of_handler = self._by_handler.get(handler)
+        if of_handler is None:
+            of_handler = self._by_handler[handler] = _Together()
+            labels = {"handler": handler}
+            self._received.add_summary(labels, of_handler.requests, of_handler.received)
+            self._sent.add_summary(labels, of_handler.requests, of_handler.sent)
+        of_method = self._by_method.get((handler, method))
+        if of_method is None:
+            of_method = self._by_method[handler, method] = _Together(_COARSE)
+            self._coarse.add_histogram(by_method, of_method)
+        tally = _Tally()
+        for together in (self._all, of_handler, of_method):
+            together.tallies.append(tally)
+        self._total.add_number({**by_method, "status": f"{hundreds}xx"}, lambda: tally.durations.count)
         return tally
 
     def text(self) -> bytes:

@@ -151,8 +151,9 @@ def test_durations_run_to_the_end_of_the_response() -> None:
 
 def test_durations_do_not_pile_up_between_scrapes() -> None:
     http = counted(*[Request()] * (3 * MANY))
-    kept = [http._all, *http._durations.values()]
-    assert all(len(each.unsettled) <= MANY for each in kept)
+    (tally,) = http._tallies.values()
+    assert tally is not None
+    assert len(tally.durations.unsettled) <= MANY
     assert value(http, "http_request_duration_seconds_count") == 3 * MANY
 
 
