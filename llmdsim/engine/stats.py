@@ -116,9 +116,9 @@ class Histogram:
 
 
 Finished: TypeAlias = tuple[float, float, float, float, float, int, int, int, int, int, int]
-"""Of a sequence answered to its end: when it arrived, was started, had its first and last token, and ended; its
-prompt tokens, and the cached ones among them; its tokens, and their limit; and with the last choice of a prompt,
-how many there were and the most tokens of one (with others 0)."""
+"""Of a sequence answered to its end: when it arrived, was started, had its first and last token, and ended;
+its prompt tokens, and the cached ones among them; its tokens, and their limit; and with the last choice of a
+prompt, how many there were and the most tokens of one (with others 0)."""
 
 
 class Stats:

@@ -32,14 +32,12 @@ class TextLines:
     def __init__(self, skip_headers: bool = False, add_dir_header: bool = False) -> None:
         self._skip_headers = skip_headers
         self._parts = 2 if add_dir_header else 1
-        self._stamp = Stamp()
 
     def header(self, level: str, namespace: str) -> Callable[[float], str]:
         """What makes, of a time, what comes before the message."""
         if self._skip_headers:
             return lambda when: ""
-        stamp, rest = self._stamp, f" {level} {self._name(namespace)}: "
-        return lambda when: stamp(when) + rest
+        return Stamp(after=f" {level} {self._name(namespace)}: ")
 
     def line(self, event: LogEvent) -> str:
         header = self.header(_level(event), event.get("log_namespace", ""))(_time(event))
@@ -58,13 +56,10 @@ class TextLines:
 class JsonLines:
     """Objects with time (RFC 3339), level, logger, message, the event's plain fields, and exception."""
 
-    def __init__(self) -> None:
-        self._stamp = Stamp(rfc3339=True)
-
     def header(self, level: str, namespace: str) -> Callable[[float], str]:
         """What makes, of a time, the members that every object begins with, brace and comma included."""
-        stamp, rest = self._stamp, f'","level":"{level}","logger":{json.dumps(namespace)},'
-        return lambda when: '{"time":"' + stamp(when) + rest
+        after = f'","level":"{level}","logger":{json.dumps(namespace)},'
+        return Stamp('{"time":"', after, rfc3339=True)
 
     def line(self, event: LogEvent) -> str:
         header = self.header(_level(event), event.get("log_namespace", ""))(_time(event))

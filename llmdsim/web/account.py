@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from twisted.logger import Logger
 
 from llmdsim.engine.sequence import Sequence as EngineSequence
@@ -15,23 +16,20 @@ log = Logger()
 NAMESPACE = __name__
 
 
-class Account:
+class Account(msgspec.Struct):
     """One request's: `id` is that of its reply, `sequences` are its choices."""
 
-    __slots__ = ("_sequences", "id", "model", "prompt_tokens")
-
-    def __init__(self, id: str, model: str, prompt_tokens: int, sequences: Sequence[EngineSequence]) -> None:
-        self.id = id
-        self.model = model
-        self.prompt_tokens = prompt_tokens
-        self._sequences = sequences
+    id: str
+    model: str
+    prompt_tokens: int
+    sequences: Sequence[EngineSequence]
 
     def figures(self) -> tuple[int, float | None, float | None]:
         """Tokens generated, seconds the first choice queued, and seconds to the first token of any.
 
         None for what was not reached.
         """
-        sequences = self._sequences
+        sequences = self.sequences
         first = sequences[0]
         tokens = first.revealed
         queued = None if first.reply is None else first.scheduled_at - first.arrival
@@ -52,9 +50,9 @@ class Account:
             id=self.id,
             model=self.model,
             prompt_tokens=self.prompt_tokens,
-            max_tokens=self._sequences[0].ask.max_tokens,
+            max_tokens=self.sequences[0].ask.max_tokens,
             stream=streamed,
-            n=len(self._sequences),
+            n=len(self.sequences),
         )
 
 

@@ -40,7 +40,7 @@ class HTTP1(Protocol):
         self.write_paused = False
         self._site = site
         self._limits = site.limits
-        self._reader = RequestReader(self, site.limits, site.request_type)
+        self._reader = RequestReader(self, site.limits, site.known_heads, site.request_type)
         self._found = self._reader.found
         self._current: Request | None = None
         self._held = bytearray()

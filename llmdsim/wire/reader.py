@@ -22,6 +22,11 @@ CHUNK_OVERHEAD = 16
 #: Bytes of a head that are neither target nor header: method, version and line ends.
 REQUEST_LINE_OVERHEAD = 64
 
+#: How many heads are known at most, and how long one may be, in bytes.
+MOST_KNOWN, LONGEST_KNOWN = 512, 2048
+
+_NOT_TO_BE_KNOWN = frozenset((b"upgrade", b"transfer-encoding", b"expect"))
+
 
 class Refusal(NamedTuple):
     """An answer the protocol itself gives, after which the connection ends."""
@@ -33,14 +38,44 @@ class Refusal(NamedTuple):
     headers: Mapping[bytes, bytes] = MappingProxyType({})
 
 
+class KnownHead(NamedTuple):
+    """What a head says; `length` is that of the body."""
+
+    method: bytes
+    uri: bytes
+    headers: Mapping[bytes, bytes]
+    length: int
+
+
+class KnownHeads(dict[bytes, KnownHead]):
+    """Heads met before, by their bytes: most clients send the same ones again, which are not parsed again."""
+
+    def learn(self, head: bytes, request: Request) -> None:
+        """Keep the head of a request whose body came with it, unless more than its length depends on it."""
+        headers = request.headers
+        if (
+            len(head) > LONGEST_KNOWN
+            or not request.keep_alive
+            or request.clientproto != b"HTTP/1.1"
+            or not _NOT_TO_BE_KNOWN.isdisjoint(headers)
+        ):
+            return
+        if len(self) >= MOST_KNOWN:
+            self.clear()
+        self[head] = KnownHead(request.method, request.uri, headers, len(request.body))
+
+
 class RequestReader:
     """The reading half of a connection; `found` fills with what was read, in order.
 
     After a refusal nothing more is read. `in_message` says that a request has begun and is not complete;
-    `incoming` is that request once its head is; requests are made of `request_type`.
+    `incoming` is that request once its head is; requests are made of `request_type`. `known` is shared by
+    readers of the same limits.
     """
 
-    def __init__(self, channel: Channel, limits: Limits, request_type: type[Request] = Request) -> None:
+    def __init__(
+        self, channel: Channel, limits: Limits, known: KnownHeads, request_type: type[Request] = Request
+    ) -> None:
         self.found: deque[Request | Refusal] = deque()
         self.in_message = False
         self.in_head = True
@@ -48,6 +83,7 @@ class RequestReader:
         self.refused = False
         self._channel = channel
         self._make = request_type
+        self._known = known
         self._limits = limits
         self._most_head = limits.header_size
         self._parser = httptools.HttpRequestParser(self)
@@ -66,6 +102,25 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Read on."""
+        if self.in_message or self.refused:
+            self._parse(data)
+            return
+        end = data.find(b"\r\n\r\n") + 4
+        known = self._known.get(data[:end])
+        if known is not None and known.length == len(data) - end:
+            request = self._make(self._channel, known.method, known.uri, known.headers)
+            request.body = data[end:]
+            self._raw_size = 0
+            self.found.append(request)
+            return
+        before = len(self.found)
+        self._parse(data)
+        if len(self.found) == before + 1 and end > 3 and not self.in_message:
+            only = self.found[-1]
+            if isinstance(only, Request) and len(only.body) == len(data) - end:
+                self._known.learn(data[:end], only)
+
+    def _parse(self, data: bytes) -> None:
         while data and not self.refused:
             complete = len(self.found)
             try:

@@ -11,6 +11,7 @@ from twisted.logger import Logger
 
 from llmdsim.wire.http1 import HTTP1
 from llmdsim.wire.limits import Limits
+from llmdsim.wire.reader import KnownHeads
 from llmdsim.wire.request import Request
 
 log = Logger()
@@ -40,6 +41,7 @@ class Site(Factory):
         self.clock = clock
         self.now: float = clock.seconds()
         self.connections: set[HTTP1] = set()
+        self.known_heads = KnownHeads()
         #: What requests are made of, and whether the log tells of connections.
         self.request_type = Request
         self.tells_connections = False

@@ -22,7 +22,7 @@ def test_outputs_take_their_severities() -> None:
 
 def test_lines_that_wait_come_before_the_next_one_in_one_write() -> None:
     log = Log()
-    log.destination.waiting.extend(["a\n", "b\n"])
+    log.destination.waiting = iter(["a\nb\n", "", ""]).__next__
     assert log.writes == []
     log.logger().warn("c")
     assert log.writes[0] == b"a\nb\n"
@@ -33,7 +33,7 @@ def test_lines_that_wait_come_before_the_next_one_in_one_write() -> None:
 
 def test_at_the_end_nothing_waits() -> None:
     memory = Memory()
-    memory.destination.waiting.append("a\n")
+    memory.destination.waiting = lambda: "a\n"
     memory.destination.end()
     assert memory.text == "a\n"
     assert memory.destination.ending
