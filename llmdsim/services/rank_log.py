@@ -15,7 +15,6 @@ from llmdsim.services.rank import Rank
 from llmdsim.web import account
 from llmdsim.web.account import log_leaving
 from llmdsim.wire import http1
-from llmdsim.wire.request import Request
 
 
 class RankLog(Service):
@@ -42,8 +41,6 @@ class RankLog(Service):
         if verbosity.of(account.NAMESPACE) >= 4:
             context.accounted = context.tells_generations = True
             site.on_ended.append(log_leaving)
-        if context.accounted:
-            site.on_ended.append(_close_account)
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
@@ -54,8 +51,3 @@ class RankLog(Service):
         super().stopService()  # type: ignore[no-untyped-call]
         if self._stats_line is not None:
             self._stats_line.stop()
-
-
-def _close_account(request: Request) -> None:
-    # Its sequences hold their sinks, and these the request: a cycle would wait for the collector.
-    request.account = None

@@ -139,6 +139,8 @@ class HTTP1(Protocol):
                 ended(request)
             except Exception:
                 log.failure("the end of a request could not be noted")
+        if request.account is not None:
+            request.account = None  # what it knows leads back to the request
 
     # --- IPushProducer, towards the transport's buffer
 

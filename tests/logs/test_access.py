@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmdsim.wire.request import Request
 from tests.logs.rig import LoggedRank
 from tests.web.clients import CHAT, TEXT, fields
 from tests.wire.channel import get
@@ -223,12 +223,11 @@ def test_an_id_cannot_forge_anything(form: str) -> None:
 
 def test_nothing_holds_on_to_a_request() -> None:
     with LoggedRank("--access-log") as rig:
-        client = rig.connect()
-        seen: list[Any] = []
-        rig.site.on_ended.append(lambda request: seen.append(request.account))
-        client.send(get(b"/version"))
+        ended: list[Request] = []
+        rig.site.on_ended.append(ended.append)
+        rig.connect().send(get(b"/version"))
         rig.post(CHAT, fields(CHAT))
-        assert seen == [None, None]
+        assert [request.account for request in ended] == [None, None]
 
 
 @settings(max_examples=50, deadline=None)
