@@ -26,6 +26,7 @@ LATENCY_BOUNDS = (
 )
 N_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0)
 PREEMPTION_BOUNDS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+LATENESS_BOUNDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 PASS_BOUNDS = (1.0, *(float(8 << power) for power in range(12)))
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
@@ -137,6 +138,7 @@ class Stats:
         "max_num_generation_tokens",
         "params_max_tokens",
         "params_n",
+        "pass_lateness",
         "pass_tokens",
         "preemptions",
         "prefill_computed_tokens",
@@ -179,6 +181,8 @@ class Stats:
         self.finished = dict.fromkeys(FINISH_REASONS, 0)
         #: Prompt tokens computed and tokens revealed in one pass.
         self.pass_tokens = Histogram(PASS_BOUNDS)
+        #: Seconds by which passes came later than they were planned: the simulator's own fault.
+        self.pass_lateness = Histogram(LATENESS_BOUNDS)
         self.time_to_first_token = Histogram(TTFT_BOUNDS)
         self.inter_token_latency = Histogram(ITL_BOUNDS)
         #: Finished sequences that are not in the histograms below yet: to note all of them at once is cheap.

@@ -2,8 +2,16 @@
 
 from llmdsim.metrics.block import Block
 from llmdsim.metrics.cache_config import cache_config
-from llmdsim.metrics.collector import Collector, engine_blocks
+from llmdsim.metrics.collector import Collector, engine_blocks, own_blocks
 from llmdsim.metrics.http_requests import HttpRequests
 from llmdsim.metrics.process import process_blocks
 
-__all__ = ["Block", "Collector", "HttpRequests", "cache_config", "engine_blocks", "process_blocks"]
+__all__ = [
+    "Block",
+    "Collector",
+    "HttpRequests",
+    "cache_config",
+    "engine_blocks",
+    "own_blocks",
+    "process_blocks",
+]

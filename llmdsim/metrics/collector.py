@@ -69,5 +69,17 @@ def engine_blocks(
     return [*blocks, info]
 
 
+def own_blocks(ranks: Sequence[tuple[str, Stats]]) -> list[Block]:
+    """What no vLLM shows: whether the simulator keeps its pace on this machine."""
+    lateness = FamilyBlock(
+        "llmdsim:engine_pass_lateness_seconds",
+        "histogram",
+        "Seconds by which tokens were revealed later than planned.",
+    )
+    for engine, stats in ranks:
+        lateness.add_histogram({"engine": engine}, stats.pass_lateness)
+    return [lateness]
+
+
 def _total(read: Callable[[Stats], float], ranks: Sequence[Stats]) -> float:
     return sum(read(stats) for stats in ranks)

@@ -89,6 +89,7 @@ class EngineDriver:
 
     def _fire(self) -> None:
         self._call = None
+        self.engine.stats.pass_lateness.observe(self._seconds() - self._target)
         self.run()
 
     def _settle_faults(self) -> None:

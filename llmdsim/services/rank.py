@@ -11,7 +11,14 @@ from llmdsim.engine.engine import Engine
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
-from llmdsim.metrics import Block, Collector, HttpRequests, cache_config, engine_blocks, process_blocks
+from llmdsim.metrics import (
+    Collector,
+    HttpRequests,
+    cache_config,
+    engine_blocks,
+    own_blocks,
+    process_blocks,
+)
 from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
 from llmdsim.tokenization.tokenizer import Tokenizer
@@ -58,7 +65,11 @@ class Rank(Service):
             port=config.port,
         )
         http_requests = HttpRequests(clock.seconds)
-        collector = Collector([*process_blocks(), *self._engine_blocks(), http_requests])
+        ranks = [("0", self.stats)]
+        vllm = []
+        if not config.disable_log_stats:
+            vllm = engine_blocks(self.context.model, ranks, cache_config(config))
+        collector = Collector([*process_blocks(), *vllm, *own_blocks(ranks), http_requests])
         app = new_app()
         for routes in (
             Chat(self.context),
@@ -81,12 +92,6 @@ class Rank(Service):
             common_headers,
         )
         self.site.on_ended.append(http_requests.count)
-
-    def _engine_blocks(self) -> list[Block]:
-        config = self.config
-        if config.disable_log_stats:
-            return []
-        return engine_blocks(self.context.model, [("0", self.stats)], cache_config(config))
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from llmdsim.engine.stats import Stats
-from llmdsim.metrics import Collector, HttpRequests
+from llmdsim.metrics import Collector, HttpRequests, own_blocks
 from tests.metrics.pages import collector, families
 from tests.metrics.vllm import FAMILIES
 
@@ -15,8 +15,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 
 def test_every_family_and_label_value_is_documented() -> None:
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
-    words = set(re.findall(r"`([\w]+)`", rows))
-    shown = {**families(collector(Stats(16))), **families(Collector([HttpRequests(lambda: 0.0)]))}
+    words = set(re.findall(r"`([\w:]+)`", rows))
+    stats = Stats(16)
+    others = Collector([*own_blocks([("0", stats)]), HttpRequests(lambda: 0.0)])
+    shown = {**families(collector(stats)), **families(others)}
     for name, family in shown.items():
         if not name.endswith("_created"):
             bare = name.removeprefix("vllm:") + ("_total" if family.type == "counter" else "")

@@ -150,6 +150,18 @@ def test_a_burst_goes_on_at_once_but_in_another_pass() -> None:
     assert log(sequence).tokens == [256, 512, 600]
 
 
+def test_r79_the_lateness_of_passes_is_counted() -> None:
+    rig = DriverRig(time_to_first_token=4 * TICK, inter_token_latency=2 * TICK)
+    lateness = rig.engine.stats.pass_lateness
+    rig.start(rig.make(total=3))
+    rig.pass_time(4)
+    assert (lateness.count, lateness.sum) == (1, 0.0)
+    rig.pass_time(3)
+    rig.pass_time(3)
+    assert lateness.count == 3
+    assert lateness.sum == pytest.approx(3 * TICK)
+
+
 @pytest.mark.parametrize(("streams", "spacing"), [(1, 1e-5), (40, 4e-4), (1000, 1e-3)])
 def test_passes_keep_apart_by_a_little_for_each_sequence(streams: int, spacing: float) -> None:
     assert spacing == pytest.approx(min(MOST_SPACING, streams * SPACING_PER_SEQUENCE))
