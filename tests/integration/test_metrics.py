@@ -42,7 +42,7 @@ def test_r13_every_family_is_there_with_zeros_before_the_first_request(fresh: Me
         assert bounds == [*known.buckets, float("inf")]
 
 
-def test_r54_there_is_nothing_else_but_what_a_vllm_server_shows(fresh: Metrics) -> None:
+def test_r14_r54_there_is_nothing_else_but_what_a_vllm_server_shows(fresh: Metrics) -> None:
     ours = {name for name in fresh.families if name.startswith("vllm:") and not name.endswith("_created")}
     assert ours == {*FAMILIES, "vllm:cache_config_info"}
     (info,) = fresh.families["vllm:cache_config_info"].samples

@@ -126,7 +126,7 @@ def read_all(sockets: list[socket.socket]) -> None:
 
 
 @pytest.mark.parametrize("half_close", ["abort", "serve"])
-def test_whatever_they_do(half_close: str) -> None:
+def test_r88_whatever_they_do(half_close: str) -> None:
     dice = random.Random(half_close)
     with Daemon(*FLAGS, "--half-close", half_close) as daemon:
         client = daemon.client
