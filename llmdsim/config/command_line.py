@@ -45,6 +45,8 @@ class _Reader:
 
     def read(self) -> None:
         only_arguments = False
+        if list(self.argv[:1]) == ["serve"]:
+            self.at = 1  # `vllm serve M`, with our name for vLLM's
         while self.at < len(self.argv):
             token = self.argv[self.at]
             self.at += 1

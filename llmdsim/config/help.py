@@ -156,11 +156,12 @@ beats the default. A flag that is given empty still counts as given; a variable 
 | N | an integer; `4k` is 4000, `4K` is 4096, likewise m, g, t |
 | JSON | an object; also key by key: `--name.key.inner value` |
 | LORA | `{"name": "a", "path": "/a", "base_model_name": "m"}` or `a=/a` |
-| model | `--model M`, or `M` alone, as with `vllm serve M` |
+| model | `--model M`, `M` alone, or `serve M`, as with `vllm serve M` |
 
 In YAML, keys have dashes or underscores; lists, mappings and numbers stand where one would write them, and a
 list of one may be plain. A key without a value is as good as none; unknown and repeated keys are errors.
 
-Options marked *(not yet effective)* are accepted and checked, and do nothing for now. Whatever is wrong is
-one line on stderr and a non-zero exit.
+Options marked *(not yet effective)* are accepted and checked, and do nothing for now; so does what is said of
+changing others at run time. Whatever is wrong is one line on stderr and a non-zero exit; in the background
+twistd puts its own words around it.
 """

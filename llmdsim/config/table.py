@@ -221,14 +221,14 @@ class Config:
     )
     prefill_overhead: Duration = option(
         0.0,
-        "Fixed part of a prefill, used where --time-to-first-token is 0",
+        "Fixed part of a prefill by tokens; --latency-calculator says when that counts",
         runtime=True,
         group="Latency",
         effective=True,
     )
     prefill_time_per_token: Duration = option(
         0.0,
-        "Part of a prefill for each prompt token that is not cached, used where --time-to-first-token is 0",
+        "Part of a prefill by tokens, for each one of the prompt that is not cached",
         runtime=True,
         group="Latency",
         effective=True,
@@ -376,7 +376,7 @@ class Config:
         False, "vLLM's switch for access lines; where it is given, it counts", group="Logging", effective=True
     )
     disable_access_log_for_endpoints: str = option(
-        "/health,/health/ready,/ready,/ping,/metrics",
+        "/health,/health/ready,/ready,/ping,/metrics,/metrics/",
         "Paths without access lines, separated by commas; empty logs all",
         group="Logging",
         effective=True,

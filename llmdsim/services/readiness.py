@@ -73,6 +73,7 @@ class Readiness(Service):
             line = (
                 f"llmdsim serves {model} at {where} - try: {curl}/v1/chat/completions -d {shlex.quote(body)}"
             )
+            log.info("ready at {where}", where=where)
             if sys.__stderr__ is None:
                 continue
             if self._config.log_format == "json":

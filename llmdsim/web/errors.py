@@ -26,6 +26,7 @@ _TYPES = {
     431: "RequestHeaderFieldsTooLargeError",
     501: "NotImplementedError",
     503: "ServiceUnavailableError",
+    505: "HTTPVersionNotSupportedError",
 }
 
 #: Longest rendering of a refused value in a message, in characters: a body of megabytes must not come back.

@@ -245,13 +245,13 @@ class HTTP1(Protocol):
 
     def _answer_refusal(self, refusal: Refusal) -> None:
         status = refusal.status
-        request = self._site.request_type(self, refusal.method, refusal.path, refusal.headers)
+        request = self._site.request_type(self, refusal.method, refusal.uri, refusal.headers)
         request.keep_alive = False
         request.began = self._site.clock.seconds()
         if self._site.common_headers is not None:
             request.common_headers = self._site.common_headers(request)
         self._ignored = True
-        request.respond(status, self._site.error_body(status, refusal.path, refusal.message))
+        request.respond(status, self._site.error_body(status, request.path, refusal.message))
         self.close()
 
     def close(self) -> None:

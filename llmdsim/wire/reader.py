@@ -33,8 +33,8 @@ class Refusal(NamedTuple):
 
     status: int
     message: str
-    path: bytes = b"/"
-    method: bytes = b"GET"
+    uri: bytes = b"-"
+    method: bytes = b"-"
     headers: Mapping[bytes, bytes] = MappingProxyType({})
 
 
@@ -145,9 +145,9 @@ class RequestReader:
         self.refused = True
         incoming, self.incoming = self.incoming, None
         if incoming is not None:
-            refusal = Refusal(status, message, incoming.path, incoming.method, incoming.headers)
-        elif self.in_message:
-            refusal = Refusal(status, message, headers=self._headers)
+            refusal = Refusal(status, message, incoming.uri, incoming.method, incoming.headers)
+        elif self.in_message and self._url:
+            refusal = Refusal(status, message, self._url, self._parser.get_method(), self._headers)
         else:
             refusal = Refusal(status, message)
         self._body = b""
@@ -157,8 +157,10 @@ class RequestReader:
     def _refuse_malformed(self, reason: str) -> None:
         # HTTP/2's preface makes the parser speak of PRI.
         version = reason.startswith("Invalid") and "version" in reason
-        status = 505 if version or "PRI" in reason else 400
-        self.refuse(status, f"Malformed HTTP request: {reason}")
+        if version or "PRI" in reason:
+            self.refuse(505, "This version of HTTP is not supported: use HTTP/1.1")
+        else:
+            self.refuse(400, f"Malformed HTTP request: {reason}")
 
     def _check_raw_size(self) -> None:
         """Bound what the parser takes in without telling: unfinished lines, chunk extensions, trailers."""

@@ -125,7 +125,7 @@ DEFAULTS: dict[str, object] = {
     "enable-prompt-tokens-details": True,
     "log-format": "text",
     "access-log": False,
-    "disable-access-log-for-endpoints": "/health,/health/ready,/ready,/ping,/metrics",
+    "disable-access-log-for-endpoints": "/health,/health/ready,/ready,/ping,/metrics,/metrics/",
     "disable-log-stats": False,
     "disable-uvicorn-access-log": False,
     "log-stats-interval": 10.0,

@@ -44,8 +44,9 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
 def test_every_way_to_start_serves_and_ends_well(command: tuple[str, ...]) -> None:
     with Daemon(command=command) as daemon:
         assert daemon.client.chat(max_tokens=1).status == 200
-        configuration, announcement = daemon.stderr.splitlines()
+        configuration, ready, announcement = daemon.stderr.splitlines()
         assert " INFO readiness: configuration: " in configuration
+        assert ready.endswith(f" INFO readiness: ready at http://localhost:{daemon.port}")
         assert f"http://localhost:{daemon.port}" in announcement
         assert daemon.stdout == ""
 
@@ -169,6 +170,7 @@ def test_a_daemonized_start_and_its_end(tmp_path: Path) -> None:
     for complaint in COMPLAINTS:
         assert complaint not in started.log()
     assert "configuration: " in started.log()
+    assert "ready at http://localhost:" in started.log()
 
 
 def gone(pid: int) -> bool:

@@ -60,7 +60,7 @@ def test_a_request_that_led_to_no_reply() -> None:
         f'{CLIENT} - "GET /v1/models?a=b HTTP/1.1" 200',
         f'{CLIENT} - "GET /nowhere HTTP/1.1" 404',
         f'{CLIENT} - "PUT /v1/models HTTP/1.1" 405',
-        f'{CLIENT} - "GET / HTTP/1.1" 400',
+        f'{CLIENT} - "- - HTTP/1.1" 400',
         f'{CLIENT} - "POST /v1/chat/completions HTTP/1.1" 400',
     ]
 

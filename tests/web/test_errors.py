@@ -27,7 +27,7 @@ from llmdsim.web.errors import ApiError, error_body, shown, unknown_model
         (500, "InternalServerError"),
         (501, "NotImplementedError"),
         (503, "ServiceUnavailableError"),
-        (505, "InternalServerError"),
+        (505, "HTTPVersionNotSupportedError"),
         (599, "InternalServerError"),
     ],
 )
