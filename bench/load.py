@@ -29,6 +29,17 @@ GRACE = 30.0
 PROMPT = "Tell me a short story about a brave little fox who lived in the deep green forest"
 
 
+def get(path: str) -> bytes:
+    """A GET."""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+def post(path: str, body: bytes) -> bytes:
+    """A POST of a body that says it is JSON."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 def chat(model: str, tokens: int, *, stream: bool, prompt: str = PROMPT) -> bytes:
     """A chat completion request of exactly `tokens` tokens."""
     message = {"role": "user", "content": prompt}
@@ -39,17 +50,7 @@ def chat(model: str, tokens: int, *, stream: bool, prompt: str = PROMPT) -> byte
         "ignore_eos": True,
         "stream": stream,
     }
-    return post("/v1/chat/completions", wanted)
-
-
-def post(path: str, wanted: object) -> bytes:
-    """A request with a JSON body."""
-    body = json.dumps(wanted, ensure_ascii=False).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    return post("/v1/chat/completions", json.dumps(wanted, ensure_ascii=False).encode())
 
 
 @dataclass

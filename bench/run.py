@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from load import Connection, Outcome, Repeated, chat, drive, post
+from load import Connection, Outcome, Repeated, chat, drive, get, post
 from server import Server, cpu_seconds, memory_mb
 
 FLAGS = [
@@ -30,7 +30,7 @@ REPLY = 32  # tokens of an answer at full speed
 LONG_STREAMS = 100  # that run while long prompts come
 LONG = 1_000_000  # bytes of a long prompt
 SCRAPES = 300
-SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SCRAPE = get("/metrics")
 OPENMETRICS = SCRAPE[:-2] + b"Accept: application/openmetrics-text;version=1.0.0\r\n\r\n"
 IDLE = 1000  # connections open beside the scraping one
 LONE = 1.1  # seconds after the last scrape, when nothing of it is kept
@@ -150,11 +150,12 @@ def _long_prompts() -> list[tuple[str, int, bytes, int]]:
     ascii_text = ("The quick brown fox jumps over the lazy dog, again. " * (LONG // 50))[:LONG]
     chinese = ("我们今天去公园看花，然后回家吃饭。" * (LONG // 50))[: LONG // 3]
     ids = [number * 7919 % 150_000 for number in range(LONG // 7)]
+    of_ids = json.dumps({"model": "m", "prompt": ids, "max_tokens": 1}).encode()
     beyond = ascii_text + ascii_text[: LONG // 10]  # 256 characters for each of 4096 tokens
     return [
         ("ascii", 2_000_000, chat("m", 1, stream=False, prompt=ascii_text), 200),
         ("chinese", 2_000_000, chat("m", 1, stream=False, prompt=chinese), 200),
-        ("ids", 2_000_000, post("/v1/completions", {"model": "m", "prompt": ids, "max_tokens": 1}), 200),
+        ("ids", 2_000_000, post("/v1/completions", of_ids), 200),
         ("ascii_too_long", 4096, chat("m", 1, stream=False, prompt=ascii_text), 400),
         ("chinese_too_long", 4096, chat("m", 1, stream=False, prompt=chinese), 400),
         ("ascii_far_too_long", 4096, chat("m", 1, stream=False, prompt=beyond), 400),

@@ -19,8 +19,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from load import get, post
 from server import Server, memory_mb
-from visitors import CHAT, Connection, Tally, Visitor, Wrong, counted, get, post
+from visitors import CHAT, Connection, Tally, Visitor, Wrong, counted
 
 FLAGS = [
     *("--model", "m", "--force-dummy-tokenizer", "--max-model-len", "65536", "--max-num-seqs", "24"),
@@ -32,7 +33,7 @@ SCRAPE_EVERY = 0.05  # seconds
 SAMPLES = 200  # of the memory, over the whole time
 REST_WITHIN = 4.0  # seconds for gauges and descriptors to go back
 DRAIN_WITHIN = 15.0
-COMPLAINT = re.compile(r"Traceback|Unhandled|#(error|critical)\b|\b(ERROR|CRITICAL)\b")
+COMPLAINT = re.compile(r"Traceback|Unhandled|\b(ERROR|CRITICAL)\b")
 _SAMPLE = re.compile(rb"^(vllm:[a-z_]+)\{([^}]*)\} (\S+)$", re.MULTILINE)
 
 

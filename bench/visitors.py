@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from load import get, post
+
 PATIENCE = 30.0  # seconds a visit may take
 MOST_FAILURES = 100  # of all visits; then the visitors have seen enough
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -88,17 +90,6 @@ class Connection:
             await self.writer.wait_closed()
         except OSError:
             pass
-
-
-def get(path: str) -> bytes:
-    """A GET."""
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-
-
-def post(path: str, body: bytes) -> bytes:
-    """A POST of a body that says it is JSON."""
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 @dataclass

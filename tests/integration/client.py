@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -68,13 +69,10 @@ class Connection:
     """One connection, over which anything may be sent; a `narrow` one takes little before it is read from."""
 
     def __init__(self, address: tuple[str, int] | str, narrow: bool = False) -> None:
-        if narrow:
-            self.socket = socket.socket()
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            self.socket.settimeout(PATIENCE)
-            self.socket.connect(address)
-        elif isinstance(address, str):
-            self.socket = socket.socket(socket.AF_UNIX)
+        if narrow or isinstance(address, str):
+            self.socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
+            if narrow:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             self.socket.settimeout(PATIENCE)
             self.socket.connect(address)
         else:
@@ -90,6 +88,10 @@ class Connection:
     def close(self) -> None:
         """Leave."""
         self.socket.close()
+
+    def reset(self) -> None:
+        """Leave with RST in place of FIN."""
+        reset(self.socket)
 
     def send(self, data: bytes) -> None:
         """Send bytes as they are."""
@@ -186,6 +188,12 @@ class Connection:
                 assert "\n" not in frame, frame
                 yield Event(frame.removeprefix("data: "), at)
         assert rest == ""
+
+
+def reset(connected: socket.socket) -> None:
+    """Close with RST in place of FIN."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connected.close()
 
 
 def request_bytes(

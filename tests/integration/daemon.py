@@ -103,12 +103,8 @@ class Daemon:
 
     @property
     def stderr(self) -> str:
+        """Its log, and what else it says there."""
         return _content(self._err)
-
-    @property
-    def log(self) -> str:
-        """Its log, which goes to stderr."""
-        return self.stderr
 
     @property
     def stdout(self) -> str:

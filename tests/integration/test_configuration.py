@@ -53,13 +53,13 @@ def test_secrets_are_masked_wherever_the_configuration_is_shown() -> None:
             body = daemon.client.ask("GET", "/admin/config", None, {"Authorization": f"Bearer {secrets[0]}"})
             assert body.status == 200
             assert body.json["api-key"], "that there are keys is no secret"
-            assert "configuration: " in daemon.log
+            assert "configuration: " in daemon.stderr
             for text in (body.body.decode(), daemon.stdout, daemon.stderr):
                 assert "s3cr3t" not in text
 
 
 def test_the_configuration_is_logged_once(daemon: Daemon) -> None:
-    (line,) = [line for line in daemon.log.splitlines() if "configuration: " in line]
+    (line,) = [line for line in daemon.stderr.splitlines() if "configuration: " in line]
     assert json.loads(line.partition("configuration: ")[2]) == config_of(daemon)
 
 
@@ -72,11 +72,11 @@ def test_flags_of_vllm_are_taken_with_one_warning() -> None:
     )
     with Daemon(*flags) as daemon:
         assert daemon.client.chat(max_tokens=1).status == 200
-        (line,) = [line for line in daemon.log.splitlines() if "gpu-memory-utilization" in line]
+        (line,) = [line for line in daemon.stderr.splitlines() if "gpu-memory-utilization" in line]
         assert "configuration: " not in line
         for name in ("max-num-batched-tokens", "quantization", "dtype", "trust-remote-code"):
             assert name in line
-        assert daemon.log.count("trust-remote-code") == 1
+        assert daemon.stderr.count("trust-remote-code") == 1
 
 
 def test_a_model_may_be_named_as_vllm_serve_does() -> None:

@@ -6,7 +6,6 @@ import os
 import resource
 import select
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,12 +25,6 @@ RUNNING = "vllm:num_requests_running"
 
 def body(**fields: object) -> bytes:
     return json.dumps({"prompt": "a b", "max_tokens": 2, "ignore_eos": True, **fields}).encode()
-
-
-def reset(connection: Connection) -> None:
-    """Leave with RST."""
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
 
 
 def rss(daemon: Daemon) -> float:
@@ -196,7 +189,7 @@ def test_wherever_a_client_leaves_nothing_is_left_behind(daemon_with: Pool, half
     tokens = b"400" if half_close == "abort" else b" 20"
     for point, message in POINTS.items():
         sent = message.replace(b"400", tokens)
-        for leave in (Connection.close, reset):
+        for leave in (Connection.close, Connection.reset):
             # The third of those that generate waits in the queue.
             connections = [client.connect() for _ in range(3)]
             for connection in connections:
@@ -216,7 +209,7 @@ def test_wherever_a_client_leaves_nothing_is_left_behind(daemon_with: Pool, half
         eventually(lambda: len(os.listdir(descriptors)) <= before + 2)
 
 
-@pytest.mark.parametrize("leave", [Connection.close, reset])
+@pytest.mark.parametrize("leave", [Connection.close, Connection.reset])
 def test_a_client_that_leaves_with_too_much_pipelined_is_noticed(
     daemon_with: Pool, leave: Callable[[Connection], None]
 ) -> None:

@@ -1,7 +1,6 @@
 """Clients that leave: slots, queue places and gauges are free at once, and aborts are counted as such."""
 
 import socket
-import struct
 import time
 from collections.abc import Iterator
 
@@ -115,8 +114,7 @@ def test_one_that_leaves_lets_the_next_one_in(client: Client) -> None:
 def test_a_reset_is_a_disconnect_too(client: Client) -> None:
     connection = send(client, stream=True)
     connection.read_head()
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
+    connection.reset()
     free_within_a_second(client)
 
 
@@ -155,8 +153,7 @@ def test_half_closed_clients_may_be_served(daemon_with: Pool) -> None:
     connection = client.connect()
     connection.post("/v1/completions", {"prompt": "a", "max_tokens": 500, "ignore_eos": True, "stream": True})
     connection.read_head()
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
+    connection.reset()
     free_within_a_second(client)
 
 

@@ -15,6 +15,10 @@ pytestmark = pytest.mark.integration
 HISTOGRAMS = [name for name, known in FAMILIES.items() if known.kind == "histogram"]
 
 
+def grown(before: Metrics, after: Metrics, name: str, **labels: str) -> float:
+    return after.value(name, **labels) - before.value(name, **labels)
+
+
 @pytest.fixture(scope="module")
 def fresh() -> Metrics:
     """What a daemon says that has not served a request."""
@@ -111,7 +115,7 @@ def test_r24_numbers_are_right_when_the_last_byte_has_come(client: Client) -> No
             ("http_request_duration_highr_seconds_count", 1),
         ):
             labels = {"finished_reason": "length"} if "success" in name else {}
-            assert after.value(name, **labels) - before.value(name, **labels) == each * done, name
+            assert grown(before, after, name, **labels) == each * done, name
         assert after.value("vllm:num_requests_running") == 0
 
 
@@ -122,26 +126,24 @@ def test_reasons_are_told_apart(daemon_with: Pool) -> None:
     client.chat("one two three", max_tokens=2)
     client.chat("one two three", stop=["two"])
     after = client.metrics()
-    for reason, grown in (("stop", 2), ("length", 1), ("abort", 0)):
-        name = "vllm:request_success_total"
-        assert after.value(name, finished_reason=reason) - before.value(name, finished_reason=reason) == grown
+    for reason, by in (("stop", 2), ("length", 1), ("abort", 0)):
+        assert grown(before, after, "vllm:request_success_total", finished_reason=reason) == by
 
 
 def test_parameters_are_counted(client: Client) -> None:
     before = client.metrics()
     client.chat(n=3, max_tokens=7, ignore_eos=True)
     after = client.metrics()
-
-    def grown(name: str, **labels: str) -> float:
-        return after.value(name, **labels) - before.value(name, **labels)
-
-    assert grown("vllm:request_params_n_count") == 1
-    assert grown("vllm:request_params_n_sum") == 3
-    assert grown("vllm:request_params_max_tokens_sum") == 21
-    assert grown("vllm:request_max_num_generation_tokens_sum") == 7
-    assert grown("vllm:request_generation_tokens_count") == 3
-    assert grown("vllm:request_generation_tokens_bucket", le="5.0") == 0
-    assert grown("vllm:request_generation_tokens_bucket", le="10.0") == 3
+    for name, labels, by in (
+        ("vllm:request_params_n_count", {}, 1),
+        ("vllm:request_params_n_sum", {}, 3),
+        ("vllm:request_params_max_tokens_sum", {}, 21),
+        ("vllm:request_max_num_generation_tokens_sum", {}, 7),
+        ("vllm:request_generation_tokens_count", {}, 3),
+        ("vllm:request_generation_tokens_bucket", {"le": "5.0"}, 0),
+        ("vllm:request_generation_tokens_bucket", {"le": "10.0"}, 3),
+    ):
+        assert grown(before, after, name, **labels) == by, name
 
 
 def test_r43_times_are_measured(daemon_with: Pool) -> None:
@@ -152,44 +154,36 @@ def test_r43_times_are_measured(daemon_with: Pool) -> None:
     took = time.monotonic() - began
     after = client.metrics()
 
-    def grown(name: str) -> float:
-        return after.value(f"vllm:{name}_seconds_sum") - before.value(f"vllm:{name}_seconds_sum")
+    def seconds(name: str) -> float:
+        return grown(before, after, f"vllm:{name}_seconds_sum")
 
-    ttft, gaps, whole = (
-        grown(n) for n in ("time_to_first_token", "inter_token_latency", "e2e_request_latency")
-    )
+    ttft, gaps, whole = map(seconds, ("time_to_first_token", "inter_token_latency", "e2e_request_latency"))
     assert 0.3 <= ttft < took
     assert 0.24 < gaps < took
     assert ttft not in (0.3, 0.25), "measured, not configured"
     assert whole == pytest.approx(ttft + gaps, abs=0.01)
     assert whole <= took
-    assert grown("request_prefill_time") == pytest.approx(ttft, abs=0.01)
-    assert grown("request_decode_time") == pytest.approx(gaps, abs=0.001)
-    assert grown("request_inference_time") == pytest.approx(whole, abs=0.01)
-    assert grown("request_queue_time") == pytest.approx(0, abs=0.01)
-    assert grown("request_time_per_output_token") == pytest.approx(gaps / 5, abs=0.001)
+    assert seconds("request_prefill_time") == pytest.approx(ttft, abs=0.01)
+    assert seconds("request_decode_time") == pytest.approx(gaps, abs=0.001)
+    assert seconds("request_inference_time") == pytest.approx(whole, abs=0.01)
+    assert seconds("request_queue_time") == pytest.approx(0, abs=0.01)
+    assert seconds("request_time_per_output_token") == pytest.approx(gaps / 5, abs=0.001)
 
 
 def test_clients_that_left_and_refused_requests(daemon_with: Pool) -> None:
     flags = ("--max-num-seqs", "1", "--max-waiting-queue-length", "0", "--time-to-first-token", "30s")
     client = daemon_with(*flags).client
-    before = client.metrics()
-    chats = {"handler": "/v1/chat/completions", "method": "POST", "status": "4xx"}
     with client.connect() as connection:
         connection.post("/v1/chat/completions", chat_of("hello", max_tokens=5))
         eventually(lambda: client.metrics().value("vllm:num_requests_running") == 1)
         assert client.chat(n=1, max_tokens=5).status == 429
     eventually(lambda: client.metrics().value("vllm:num_requests_running") == 0)
-    after = client.metrics()
-
-    def grown(name: str, **labels: str) -> float:
-        key = name, frozenset(labels.items())
-        return after.samples[key] - before.samples.get(key, 0)
-
-    refused = {"model_name": "m", "reason": "max_num_queued_reqs"}
-    assert grown("vllm:admission_rejections_total", **refused) == 1
-    assert after.value("vllm:request_success_total", finished_reason="abort") == 1
-    assert grown("http_requests_total", **chats) == 2, "the refused one, and the one that left unanswered"
+    metrics = client.metrics()
+    assert metrics.value("vllm:admission_rejections_total", reason="max_num_queued_reqs") == 1
+    assert metrics.value("vllm:request_success_total", finished_reason="abort") == 1
+    chats = {"handler": "/v1/chat/completions", "method": "POST", "status": "4xx"}
+    # The refused one, and the one that left unanswered.
+    assert metrics.value("http_requests_total", **chats) == 2
 
 
 def test_http_requests_are_counted_by_route() -> None:

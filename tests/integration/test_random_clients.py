@@ -5,13 +5,13 @@ import json
 import random
 import selectors
 import socket
-import struct
 import time
 
 import pytest
 
-from tests.integration.client import Client, eventually, request_bytes
+from tests.integration.client import Client, eventually, request_bytes, reset
 from tests.integration.daemon import Daemon
+from tests.wire.channel import pieces, post, post_chunks
 
 pytestmark = pytest.mark.integration
 
@@ -42,16 +42,11 @@ def message(dice: random.Random) -> bytes:
     if dice.random() < 0.1:
         fields["max_tokens"] = "many"
     body = json.dumps(fields).encode()
-    head = b"POST %b HTTP/1.1\r\nHost: a\r\n" % path
-    if dice.random() < 0.1:
-        head += b"Connection: close\r\n"
-    if dice.random() < 0.1:
-        head += b"Expect: 100-continue\r\n"
+    offers = (b"Connection: close", b"Expect: 100-continue")
+    headers = [offer for offer in offers if dice.random() < 0.1]
     if dice.random() < 0.2:
-        parts = [body[start : start + 15] for start in range(0, len(body), 15)]
-        framed = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-        return head + b"Transfer-Encoding: chunked\r\n\r\n" + framed
-    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        return post_chunks(pieces(body, 15), *headers, path=path)
+    return post(body, *headers, path=path)
 
 
 def script(dice: random.Random) -> list[tuple[float, str, bytes]]:
@@ -82,8 +77,7 @@ def act(client: socket.socket, kind: str, data: bytes) -> None:
         elif kind == "fin":
             client.shutdown(socket.SHUT_WR)
         elif kind == "reset":
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            client.close()
+            reset(client)
         elif kind == "close":
             client.close()
 

@@ -283,7 +283,7 @@ def test_a_second_signal_ends_it_at_once(second: int) -> None:
         daemon.signal(second)
         assert daemon.wait() == 0
         assert time.monotonic() - began < 1
-        assert "while draining: stopping now" in daemon.log
+        assert "while draining: stopping now" in daemon.stderr
         running.read_to_end()
 
 
