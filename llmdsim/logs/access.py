@@ -14,9 +14,6 @@ from llmdsim.logs.lines import Lines, TextLines
 from llmdsim.logs.masks import address_shown
 from llmdsim.wire.request import Request
 
-#: The name these lines go by in the log.
-NAMESPACE = "llmdsim.logs.access"
-
 #: How many lines are written together at most, and how long one may wait for others, in seconds.
 MOST, LONGEST = 100, 0.1
 
@@ -112,7 +109,7 @@ class _Form:
     """Makes lines of rows; the texts of request lines are kept for those to come."""
 
     def __init__(self, lines: Lines) -> None:
-        self._header = lines.header("INFO", NAMESPACE)
+        self._header = lines.header("INFO", __name__)
         self._kept: dict[tuple[bytes, bytes, bytes], str] = {}
 
     def line(self, row: Row) -> str:

@@ -10,10 +10,8 @@ from typing import Any
 
 from twisted.python.logfile import LogFile
 
+from llmdsim.config.klog import SEVERITIES
 from llmdsim.logs.destination import FATAL, Output
-
-#: The files of `--log-dir`, each with the lowest severity in it.
-BY_SEVERITY = (("INFO", 0), ("WARNING", 1), ("ERROR", 2))
 
 
 class HeadedLogFile(LogFile):
@@ -48,9 +46,9 @@ def file_output(path: str, most: int | None, head: bytes) -> Output:
 def severity_files(folder: str, most: int | None, head: bytes, one_output: bool) -> list[Output]:
     """`llmdsim.INFO` and so on in `folder`; with `one_output` each has the lines of its own severity only."""
     outputs = []
-    for place, (name, low) in enumerate(BY_SEVERITY):
-        last = place + 1 == len(BY_SEVERITY)
-        high = FATAL if last or not one_output else BY_SEVERITY[place + 1][1] - 1
+    for low, name in enumerate(SEVERITIES[:FATAL]):
+        # What is fatal has no file of its own.
+        high = low if one_output and low + 1 < FATAL else FATAL
         path = os.path.join(folder, f"llmdsim.{name}")
         outputs.append(file_output(path, most, head)._replace(low=low, high=high))
     return outputs

@@ -7,8 +7,16 @@ from fnmatch import fnmatchcase
 
 from twisted.logger import LogEvent, LogLevel
 
-#: The verbosity from which an event of a level is told.
-NEEDED = {LogLevel.critical: 0, LogLevel.error: 0, LogLevel.warn: 1, LogLevel.info: 2, LogLevel.debug: 4}
+#: The verbosity from which each is told.
+ERRORS, WARNINGS, INFO, DEBUG, TRACE = 0, 1, 2, 4, 5
+
+NEEDED = {
+    LogLevel.critical: ERRORS,
+    LogLevel.error: ERRORS,
+    LogLevel.warn: WARNINGS,
+    LogLevel.info: INFO,
+    LogLevel.debug: DEBUG,
+}
 
 
 class Verbosity:
@@ -41,5 +49,5 @@ class Verbosity:
         """Whether `event` is told. An event's own `v`, where it has one, is the verbosity it needs."""
         needed = event.get("v")
         if not isinstance(needed, int):
-            needed = NEEDED.get(event.get("log_level"), NEEDED[LogLevel.info])
+            needed = NEEDED.get(event.get("log_level"), INFO)
         return self.of(event.get("log_namespace", "")) >= needed

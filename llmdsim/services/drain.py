@@ -67,7 +67,7 @@ class Drain(Service):
     def _install(self) -> None:
         for number in STOPPING:
             signal.signal(number, self._on_signal)
-        # The default of these is death. twistd takes SIGUSR1 itself where it has a log file to rotate, and
+        # The default of these is death. SIGUSR1 is taken already where there are log files to put aside, and
         # SIGHUP may be ignored already, by nohup.
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)

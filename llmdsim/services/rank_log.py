@@ -11,6 +11,7 @@ from llmdsim.logs.access import AccessLog
 from llmdsim.logs.http_dump import DumpedRequest, dump_response, dumping
 from llmdsim.logs.observer import LogObserver
 from llmdsim.logs.stats_line import StatsLine
+from llmdsim.logs.verbosity import DEBUG, INFO, TRACE
 from llmdsim.services.rank import Rank
 from llmdsim.web import account
 from llmdsim.web.account import log_leaving
@@ -26,19 +27,19 @@ class RankLog(Service):
         self._stats_line: StatsLine | None = None
         if not config.disable_log_stats:
             self._stats_line = StatsLine(0, rank.stats, clock, config.log_stats_interval)
-        site.tells_connections = verbosity.of(http1.__name__) >= 5
-        if config.log_http and verbosity.of(http_dump.__name__) >= 2:
+        site.tells_connections = verbosity.of(http1.__name__) >= TRACE
+        if config.log_http and verbosity.of(http_dump.__name__) >= INFO:
             site.request_type = DumpedRequest
             site.handle = dumping(site.handle)
             site.on_ended.append(dump_response)
         accessed = config.access_log
         if "disable_uvicorn_access_log" in config.given:
             accessed = not config.disable_uvicorn_access_log
-        if accessed and verbosity.of(access.NAMESPACE) >= 2:
+        if accessed and verbosity.of(access.__name__) >= INFO:
             paths = [path.strip().encode() for path in config.disable_access_log_for_endpoints.split(",")]
             site.on_ended.append(AccessLog(logs.lines, logs.destination, clock, paths).ended)
             context.accounted = True
-        if verbosity.of(account.NAMESPACE) >= 4:
+        if verbosity.of(account.__name__) >= DEBUG:
             context.accounted = context.tells_generations = True
             site.on_ended.append(log_leaving)
 

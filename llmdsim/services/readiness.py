@@ -74,10 +74,8 @@ class Readiness(Service):
                 f"llmdsim serves {model} at {where} - try: {curl}/v1/chat/completions -d {shlex.quote(body)}"
             )
             log.info("ready at {where}", where=where)
-            if sys.__stderr__ is None:
-                continue
             if self._config.log_format == "json":
-                event = {"log_namespace": __name__, "log_format": "{line}", "line": line}
-                print(JsonLines().line(event), end="", file=sys.__stderr__, flush=True)
-            else:
+                line = JsonLines().line({"log_namespace": __name__, "log_format": "{line}", "line": line})
+                line = line.removesuffix("\n")
+            if sys.__stderr__ is not None:
                 print(line, file=sys.__stderr__, flush=True)

@@ -12,9 +12,6 @@ from llmdsim.wire.request import Request
 
 log = Logger()
 
-#: The name of this log, whose verbosity decides whether each generation is told.
-NAMESPACE = __name__
-
 
 class Account(msgspec.Struct):
     """One request's: `id` is that of its reply, `sequences` are its choices."""
