@@ -12,12 +12,13 @@ from llmdsim.web.chat_request import ChatRequest, decode_chat, refuse_untrusted
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL, ChatFrames
-from llmdsim.web.generation import LONG_BODY, Answer, asks_of, generate, ids_json, is_short, text_prompt
+from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.logprobs import ChatLogprobs
+from llmdsim.web.prompts import ids_json, is_short, text_prompt
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import sampling
 from llmdsim.web.stream import ReplyStream
-from llmdsim.web.turns import Steps
+from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, chat_body
 from llmdsim.wire.request import Request

@@ -10,22 +10,14 @@ from llmdsim.reply.ask import Ask
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.frames import NULL, TextFrames
-from llmdsim.web.generation import (
-    LONG_BODY,
-    Answer,
-    asks_of,
-    generate,
-    ids_json,
-    ids_prompt,
-    is_short,
-    text_prompt,
-)
+from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.logprobs import TextLogprobs
+from llmdsim.web.prompts import ids_json, ids_prompt, is_short, text_prompt
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import Sampling, sampling
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.text_request import TextRequest, checked, decode_text, prompts, typed
-from llmdsim.web.turns import Steps
+from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, text_body
 from llmdsim.wire.request import Request
@@ -72,7 +64,7 @@ class Text:
             sampled = sampling(text, len(prompt), limits)
             counted = sampled.prompt_logprobs
             prompt_tokens += len(prompt)
-            if prompt.long and (context.echoes or self._shows_prompt(text, prompt, sampled)):
+            if prompt.long and (context.echoes or _shows_prompt(text, prompt, sampled)):
                 yield from prompt.lay_out()
             # A streamed echo tells the prompt's ids unasked (vLLM).
             show_ids = text.return_token_ids or (text.echo and text.stream)
@@ -96,12 +88,6 @@ class Text:
             answer = WholeReply(request, context.driver, text_body(head, wants), wants)
         generate(context, asks, answer, head, "cmpl-")
 
-    def _shows_prompt(self, text: TextRequest, prompt: Prompt, sampled: Sampling) -> bool:
-        """Whether the reply shows the prompt's tokens, or the text of one of ids."""
-        if sampled.prompt_logprobs is not None:
-            return True
-        return bool(text.echo) and (prompt.text is None or sampled.logprobs is not None)
-
     def _choice(self, text: TextRequest, prompt: Prompt, sampled: Sampling, prompt_ids: bytes) -> ChoiceWants:
         logprobs = None
         if sampled.logprobs is not None:
@@ -115,3 +101,10 @@ class Text:
         return ChoiceWants(
             prompt, lead=lead, logprobs=logprobs, prompt_ids=prompt_ids, prompt_only=sampled.prompt_only
         )
+
+
+def _shows_prompt(text: TextRequest, prompt: Prompt, sampled: Sampling) -> bool:
+    """Whether the reply shows the prompt's tokens, or the text of one of ids."""
+    if sampled.prompt_logprobs is not None:
+        return True
+    return bool(text.echo) and (prompt.text is None or sampled.logprobs is not None)

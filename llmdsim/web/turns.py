@@ -12,6 +12,9 @@ from llmdsim.web.errors import ApiError, gave_up
 #: Steps, each a millisecond long at most.
 Steps = Iterator[None]
 
+#: Bytes of a body above which to read it is a step of its own.
+LONG_BODY = 1 << 17
+
 
 class Turns:
     """Runs one step in each turn of `clock`, an `IReactorTime`; all that have any left take turns."""

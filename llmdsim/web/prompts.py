@@ -1,0 +1,83 @@
+"""The prompt of a generation request: counted, cut and shown, in steps where it is long."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import msgspec
+
+from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.chat_request import ChatRequest
+from llmdsim.web.context import Context
+from llmdsim.web.context_length import refuse_by_characters, truncation
+from llmdsim.web.text_request import TextRequest
+
+json = msgspec.json.encode
+
+#: Ids that are written as JSON in half a millisecond.
+IDS_AT_ONCE = 16384
+
+
+def is_short(context: Context, request: ChatRequest | TextRequest, text: str) -> bool:
+    """Whether a text is a prompt as it is, with nothing to refuse or to cut before it is counted."""
+    return len(text) <= context.tokenizer.longest_piece and request.truncate_prompt_tokens is None
+
+
+def text_prompt(
+    context: Context, request: ChatRequest | TextRequest, text: str
+) -> Generator[None, None, Prompt]:
+    """The prompt of a text, cut as `truncate_prompt_tokens` says: from the left, unless told otherwise.
+
+    It comes counted, in steps where it is long. Raises ApiError 400 for one so long that it cannot fit
+    however it is split.
+    """
+    tokenizer, limits = context.tokenizer, context.limits
+    longest = tokenizer.longest_piece
+    if len(text) > longest:
+        refuse_by_characters(request, len(text), limits, longest)
+    if request.truncate_prompt_tokens is None:
+        prompt = Prompt(tokenizer, text, most=limits.max_model_len)
+        if prompt.long:
+            yield from prompt.count()
+        return prompt
+    kept = truncation(request, limits)
+    assert kept is not None
+    from_right = request.truncation_side != "right"
+    window = (kept + 1) * longest
+    while True:
+        part = text[-window:] if from_right else text[:window]
+        prompt = Prompt(tokenizer, part)
+        yield from prompt.count()
+        # With one token more than is kept, none of those kept is a piece of one.
+        if len(part) == len(text) or len(prompt) > kept:
+            if prompt.long and len(prompt) > kept:
+                yield from prompt.lay_out()
+            return ids_prompt(context, request, prompt)
+        window *= 2
+
+
+def ids_prompt(context: Context, request: ChatRequest | TextRequest, prompt: Prompt) -> Prompt:
+    """The prompt cut to the ids that `truncate_prompt_tokens` keeps."""
+    kept = truncation(request, context.limits)
+    if kept is None or len(prompt) <= kept:
+        return prompt
+    ids = prompt.ids
+    return Prompt(
+        context.tokenizer, ids=ids[:kept] if request.truncation_side == "right" else ids[len(ids) - kept :]
+    )
+
+
+def ids_json(prompt: Prompt) -> Generator[None, None, bytes]:
+    """The prompt's ids as JSON, made in steps where there are many."""
+    if not prompt.long:
+        return json(prompt.ids)
+    if prompt.text is None:
+        ids: Sequence[int] = prompt.ids
+    else:
+        yield from prompt.lay_out()
+        ids = prompt.layout.ids
+    parts = []
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        parts.append(json(list(ids[start : start + IDS_AT_ONCE]))[1:-1])
+        yield
+    return b"[%b]" % b",".join(parts)
