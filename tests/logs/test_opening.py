@@ -121,10 +121,12 @@ def test_a_file_for_people_has_a_heading_and_one_of_json_has_none(place: Place) 
 
 
 def test_the_bound_of_a_file_is_in_megabytes(place: Place) -> None:
-    for most, bound in (("3", 3_000_000), ("0", None)):
-        observer = place.open(FOREGROUND, "--log-file", "f", "--log-file-max-size", most)
-        file = observer.destination.outputs[0].write.__self__
-        assert file.rotateLength == bound
+    for name, most, files in (("f", "3", ["f", "f.1"]), ("g", "0", ["g"])):
+        write = place.open(FOREGROUND, "--log-file", name, "--log-file-max-size", most).destination.write
+        for line in ("a" * 2_999_800, "b" * 200, "c"):
+            assert not (place.folder / f"{name}.1").exists()
+            write(0, line)
+        assert sorted(path.name for path in place.folder.glob(f"{name}*")) == files
 
 
 def test_a_stderr_that_is_closed_is_no_output(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

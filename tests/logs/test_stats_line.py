@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
 
 from llmdsim.engine.stats import Stats
 from llmdsim.logs.stats_line import StatsLine
@@ -16,10 +16,8 @@ from tests.web.clients import CHAT, fields
 
 @pytest.fixture
 def events() -> Iterator[list[LogEvent]]:
-    found: list[LogEvent] = []
-    globalLogPublisher.addObserver(found.append)
-    yield found
-    globalLogPublisher.removeObserver(found.append)
+    with capturedLogs() as found:
+        yield found
 
 
 def test_it_is_worded_as_vllm_words_it(events: list[LogEvent]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, capturedLogs
 
 from tests.services.clock_rig import ClockRig
 
@@ -20,7 +20,5 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClockRig]:
 
 @pytest.fixture
 def logged() -> Iterator[list[LogEvent]]:
-    events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)
-    yield events
-    globalLogPublisher.removeObserver(events.append)
+    with capturedLogs() as events:
+        yield events

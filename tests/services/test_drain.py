@@ -304,9 +304,7 @@ def test_a_client_that_leaves_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
 
 def unread_stream(rig: RankRig) -> Client:
     client = post(rig, CHAT, stream=True)
-    client.transport.client_reads = False
-    client.protocol.pauseProducing()
-    client.transport._producer_paused = True
+    client.transport.stop_reading()
     return client
 
 

@@ -52,3 +52,21 @@ class RankRig:
     def settle(self) -> None:
         """Let one turn of the reactor pass."""
         self.clock.advance(0)
+
+
+class PassRig(RankRig):
+    """A rank whose clock passes as the real one does; `turns` lets so many pass."""
+
+    clock_type = PassClock
+
+    def turns(self, number: int) -> None:
+        for _ in range(number):
+            self.settle()
+
+    def finish(self) -> int:
+        """Let turns pass until everything is answered; returns how many."""
+        for turn in range(2000):
+            if self.rank.engine.idle and not self.rank.context.turns.busy:
+                return turn
+            self.clock.advance(0.001)
+        raise AssertionError("never answered")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import Counter
 
 import pytest
@@ -13,7 +12,7 @@ from twisted.logger import LogLevel, capturedLogs
 
 from llmdsim.wire.limits import LINGER_SECONDS
 from tests.web.answers import Answer, judge, refused
-from tests.web.clients import CHAT
+from tests.web.clients import CHAT, request
 from tests.web.fuzz import Case, case, visit
 from tests.web.rig import RankRig
 from tests.wire.channel import Client, Reply, read_replies
@@ -33,6 +32,8 @@ MODES = {
         "-1",
     ),
 }
+#: Values of `stream` that are taken for false.
+UNSTREAMED = (None, False, 0.0, "0", "false", "off", "f", "n", "no", "No")
 SEEDS = 3000
 FEW = 100  # seeds a test: one that fails is soon found again
 
@@ -40,9 +41,7 @@ FEW = 100  # seeds a test: one that fails is soon found again
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no reactor to wait for a thread."""
-    for name, module in sys.modules.items():
-        if name.startswith("llmdsim.") and hasattr(module, "deferToThread"):
-            monkeypatch.setattr(module, "deferToThread", maybeDeferred)
+    monkeypatch.setattr("llmdsim.web.whole.deferToThread", maybeDeferred)
 
 
 class Rank:
@@ -128,22 +127,9 @@ def twin(made: Case) -> bytes | None:
         document = json.loads(made.body)
     except ValueError:
         return None
-    document["stream"] = document.get("stream") in (
-        None,
-        False,
-        0,
-        "0",
-        "false",
-        "off",
-        "f",
-        "n",
-        "no",
-        "No",
-        0.0,
-    )
+    document["stream"] = document.get("stream") in UNSTREAMED
     document.pop("stream_options", None)
-    body = json.dumps(document).encode()
-    return f"POST {made.path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return request(made.path, document)
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, FEW))

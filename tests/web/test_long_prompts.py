@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 
 from llmdsim.tokenization import BuiltinTokenizer
 from tests.web.clients import CHAT, TEXT, events, post, reply_of, request, said
-from tests.web.rig import PassClock, RankRig
+from tests.web.rig import PassRig
 from tests.wire.channel import Reply
 
 BIG = ("--max-model-len", "2000000")
@@ -18,24 +18,6 @@ CHINESE = "今天去公园看花。" * 2500  # five parts
 ENGLISH = "one two, three. " * 10_000
 IDS = [number * 7919 % 150_000 for number in range(10_000)]
 TOKENS = BuiltinTokenizer()
-
-
-class PassRig(RankRig):
-    """Its clock passes as the real one does; `turns` lets so many pass."""
-
-    clock_type = PassClock
-
-    def turns(self, number: int) -> None:
-        for _ in range(number):
-            self.settle()
-
-    def finish(self) -> int:
-        """Let turns pass until everything is answered; returns how many."""
-        for turn in range(2000):
-            if self.rank.engine.idle and not self.rank.context.turns.busy:
-                return turn
-            self.clock.advance(0.001)
-        raise AssertionError("never answered")
 
 
 def same(found: object, expected: object) -> bool:

@@ -111,10 +111,7 @@ class Visitor:
         elif kind == "rst":
             self.client.rst()
         elif kind == "unread":
-            transport.client_reads = False
-            if value and transport.producer is not None:
-                self.client.protocol.pauseProducing()
-                transport._producer_paused = True
+            transport.stop_reading(value)
         elif kind == "read":
             transport.client_reads = True
             if not transport.end:

@@ -18,14 +18,6 @@ BOTH = pytest.mark.parametrize("path", [CHAT, TEXT])
 USAGE = {"stream_options": {"include_usage": True}}
 
 
-def stop_reading(client: Client, full: bool = True) -> None:
-    """The client reads no more; `full`: and the server has been told so."""
-    client.transport.client_reads = False
-    if full:
-        client.protocol.pauseProducing()
-        client.transport._producer_paused = True
-
-
 def read_on(client: Client) -> None:
     """The client reads all there is, until there is no more."""
     client.transport.client_reads = True
@@ -61,7 +53,7 @@ def test_a_paused_stream_says_what_an_unpaused_one_says(
         for second in range(40):
             for begin, end in when:
                 if second == begin:
-                    stop_reading(client)
+                    client.transport.stop_reading()
                 elif second == end:
                     read_on(client)
             rig.clock.advance(1)
@@ -78,7 +70,7 @@ def test_nothing_is_rendered_while_the_client_does_not_read(
     rig = RankRig("--max-model-len", "8000", *PACED)
     client = post(rig, path, stream=True, n=n, max_tokens=LOTS)
     rig.clock.advance(1)
-    stop_reading(client)
+    client.transport.stop_reading()
     rendered: list[tuple[int, int]] = []
     for form in (ShortSentenceReply, LongSentenceReply):
         pieces = form.pieces
@@ -107,7 +99,7 @@ def test_nothing_is_rendered_while_the_client_does_not_read(
 def test_what_waits_for_a_client_that_does_not_read_is_bounded(path: str, n: int) -> None:
     rig = RankRig("--inter-token-latency", "1ms", "--max-model-len", "8000")
     client = post(rig, path, stream=True, n=n, max_tokens=LOTS)
-    stop_reading(client, full=False)
+    client.transport.stop_reading(full=False)
     most = 0
     for _ in range(LOTS // 10 + 10):
         rig.clock.advance(0.01)
@@ -128,10 +120,10 @@ def test_the_tokens_of_each_choice_come_in_order_when_read_late() -> None:
     texts = [" ".join(f"{letter}{number}" for number in range(30)) for letter in "abc"]
     client = post(rig, TEXT, stream=True, prompt=texts, max_tokens=500)
     rig.clock.advance(3)
-    stop_reading(client)
+    client.transport.stop_reading()
     rig.clock.pump([1.0] * 10)
     read_on(client)
-    stop_reading(client)
+    client.transport.stop_reading()
     rig.clock.pump([1.0] * 200)
     assert rig.rank.engine.idle
     read_on(client)
@@ -144,7 +136,7 @@ def test_the_tokens_of_each_choice_come_in_order_when_read_late() -> None:
 def test_one_that_ended_while_nobody_read_is_ended_when_somebody_does(path: str) -> None:
     rig = RankRig(*PACED)
     client = post(rig, path, stream=True, **USAGE)
-    stop_reading(client)
+    client.transport.stop_reading()
     rig.clock.pump([1.0] * 10)
     assert rig.rank.engine.idle
     assert rig.rank.stats.finished["length"] == 1
@@ -166,7 +158,7 @@ def test_a_client_that_is_lost_while_it_does_not_read(path: str, n: int, ended: 
     rig = RankRig("--max-num-seqs", "2", *PACED)
     client = post(rig, path, stream=True, n=n)
     rig.clock.advance(1)
-    stop_reading(client)
+    client.transport.stop_reading()
     rig.clock.pump([1.0] * (20 if ended else 2))
     assert rig.rank.engine.idle is ended
     before = client.received
@@ -184,7 +176,7 @@ def test_one_that_is_given_up_while_nobody_reads_says_so_when_somebody_does(path
     rig = RankRig(*PACED)
     client = post(rig, path, stream=True, n=n)
     rig.clock.advance(1)
-    stop_reading(client)
+    client.transport.stop_reading()
     rig.clock.advance(2)
     rig.rank.driver.abort_all()
     assert (rig.rank.engine.idle, rig.rank.stats.finished["abort"]) == (True, n)
@@ -198,7 +190,7 @@ def test_reading_on_for_a_moment_only() -> None:
     """What was missed may fill the buffer again, and need not wait there to be read."""
     rig = RankRig("--inter-token-latency", "1ms", "--max-model-len", "8000")
     client = post(rig, TEXT, stream=True, n=3, max_tokens=LOTS)
-    stop_reading(client, full=False)
+    client.transport.stop_reading(full=False)
     rig.clock.pump([0.01] * (LOTS // 10 + 10))
     assert rig.rank.engine.idle
     rounds = 0
@@ -222,7 +214,7 @@ def test_reading_on_for_a_moment_only() -> None:
 def test_a_whole_reply_is_not_held_back_by_the_reader_of_another(path: str) -> None:
     rig = RankRig("--max-num-seqs", "1", *PACED)
     slow = post(rig, CHAT, stream=True, max_tokens=3)
-    stop_reading(slow)
+    slow.transport.stop_reading()
     other = post(rig, path, max_tokens=3)
     rig.clock.pump([1.0] * 6)
     assert reply_of(other).status == 200

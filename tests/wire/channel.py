@@ -204,6 +204,13 @@ class UnixTransport(StringTransport):
             else:
                 self._protocol.dataReceived(data)
 
+    def stop_reading(self, full: bool = True) -> None:
+        """The client reads no more; `full`: and the protocol is told so."""
+        self.client_reads = False
+        if full and self.producer is not None:
+            self._producer_paused = True
+            self.producer.pauseProducing()
+
     def drain(self) -> None:
         """The client reads all there is."""
         data, self.unsent = self.unsent, b""

@@ -131,8 +131,8 @@ def test_data_after_connection_close_is_ignored(behind: bytes, together: bool, l
     assert len(server.requests) == 1
     assert client.statuses() == [200]
     # It lingers where there was more, lest a reset destroy the reply.
-    sends_on = together if behind != b"\r\n" else late and not together
-    assert client.fate == ("half-closed" if sends_on or (late and not together) else "closed")
+    more = behind != b"\r\n" if together else late
+    assert client.fate == ("half-closed" if more else "closed")
     client.fin()
     server.settle()
     assert client.fate == "closed"
