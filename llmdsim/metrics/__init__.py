@@ -2,7 +2,8 @@
 
 from llmdsim.metrics.block import Block
 from llmdsim.metrics.cache_config import cache_config
-from llmdsim.metrics.collector import Collector, engine_blocks, own_blocks
+from llmdsim.metrics.collector import Collector
+from llmdsim.metrics.engine import engine_blocks, own_blocks
 from llmdsim.metrics.http_requests import HttpRequests
 from llmdsim.metrics.process import process_blocks
 

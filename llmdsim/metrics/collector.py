@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 
-from llmdsim.engine.stats import Stats
 from llmdsim.metrics import exposition
-from llmdsim.metrics.block import Block, FamilyBlock
-from llmdsim.metrics.families import FAMILIES, Distribution, Labelled
+from llmdsim.metrics.block import Block
 from llmdsim.metrics.negotiation import prefers_openmetrics
 
 
@@ -33,53 +30,3 @@ class Collector:
     def openmetrics(self) -> bytes:
         """The page in OpenMetrics 1.0."""
         return b"".join([*[block.openmetrics() for block in self._blocks], b"# EOF\n"])
-
-
-def engine_blocks(
-    model_name: str, ranks: Sequence[tuple[str, Stats]], cache_config: Mapping[str, str]
-) -> list[Block]:
-    """The `vllm:` families.
-
-    `model_name` is the first served name; `ranks` pairs each rank's `engine` label with its counters;
-    `cache_config` gives the labels of `vllm:cache_config_info`.
-    """
-    blocks: list[Block] = []
-    for family in FAMILIES:
-        kind = "histogram" if isinstance(family, Distribution) else family.kind
-        block = FamilyBlock(family.name, kind, family.help)
-        blocks.append(block)
-        if isinstance(family, Labelled) and not family.per_engine:
-            for value, read in family.reads.items():
-                labels = {"model_name": model_name, family.label: value}
-                block.add_number(labels, partial(_total, read, [stats for _, stats in ranks]))
-            continue
-        for engine, stats in ranks:
-            labels = {"model_name": model_name, "engine": engine}
-            match family:
-                case Distribution():
-                    block.add_histogram(labels, family.read(stats))
-                case Labelled():
-                    for value, read in family.reads.items():
-                        block.add_number({**labels, family.label: value}, partial(read, stats))
-                case _:
-                    block.add_number(labels, partial(family.read, stats))
-    info = FamilyBlock("vllm:cache_config_info", "gauge", "The KV cache's configuration, in labels.")
-    for engine, _ in ranks:
-        info.add_number({**cache_config, "engine": engine}, lambda: 1)
-    return [*blocks, info]
-
-
-def own_blocks(ranks: Sequence[tuple[str, Stats]]) -> list[Block]:
-    """What no vLLM shows: whether the simulator keeps its pace on this machine."""
-    lateness = FamilyBlock(
-        "llmdsim:engine_pass_lateness_seconds",
-        "histogram",
-        "Seconds by which tokens were revealed later than planned.",
-    )
-    for engine, stats in ranks:
-        lateness.add_histogram({"engine": engine}, stats.pass_lateness)
-    return [lateness]
-
-
-def _total(read: Callable[[Stats], float], ranks: Sequence[Stats]) -> float:
-    return sum(read(stats) for stats in ranks)
