@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-MASK = "********"
+from llmdsim.config.shown import MASK
 
 _SECRET = re.compile("token|secret|passw|key|auth|credential|signature|cookie", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:Basic|Bearer|Digest|Negotiate|ApiKey|Token)(?= )", re.IGNORECASE)

@@ -11,15 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.client import Client, eventually
-from tests.integration.daemon import (
-    BIN,
-    COMPLAINTS,
-    CONSOLE_SCRIPT,
-    TWISTD,
-    Daemon,
-    free_port,
-    run,
-)
+from tests.integration.daemon import BIN, COMPLAINTS, CONSOLE_SCRIPT, TWISTD, Daemon, free_port, run
 from tests.integration.test_start import gone, one_line
 
 pytestmark = pytest.mark.integration
@@ -208,18 +200,8 @@ def test_in_the_background_lines_are_in_a_file(
     tmp_path: Path, twistd: list[str], flags: list[str], name: str
 ) -> None:
     port = free_port()
-    arguments = [
-        "--pidfile=pid",
-        *twistd,
-        "llmdsim",
-        "--model",
-        "m",
-        "--port",
-        str(port),
-        "--access-log",
-        *flags,
-    ]
-    done = run(*arguments, command=(str(BIN / "twistd"),), cwd=tmp_path)
+    given = ("llmdsim", "--model", "m", "--port", str(port), "--access-log", *flags)
+    done = run("--pidfile=pid", *twistd, *given, command=(str(BIN / "twistd"),), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     pid = int((tmp_path / "pid").read_text())
     try:

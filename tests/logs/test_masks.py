@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llmdsim.logs.masks import MASK, address_shown, header_shown
+from llmdsim.config.shown import MASK
+from llmdsim.logs.masks import address_shown, header_shown
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 
 from llmdsim.wire.http1 import HTTP1
 from tests.web.rig import RankRig
+from tests.wire import channel
 from tests.wire.channel import Client, Reply, TCPTransport, read_replies
 
 CHAT = "/v1/chat/completions"
@@ -40,9 +41,8 @@ def fields(path: str, **more: Any) -> dict[str, Any]:
 
 def request(path: str, body: dict[str, Any], *headers: str) -> bytes:
     """A request that is sent as one packet."""
-    data = json.dumps(body).encode()
-    lines = [f"POST {path} HTTP/1.1", "Host: sim", f"Content-Length: {len(data)}", *headers]
-    return "\r\n".join([*lines, "", ""]).encode() + data
+    lines = [header.encode() for header in headers]
+    return channel.post(json.dumps(body).encode(), *lines, path=path.encode())
 
 
 def post(rig: RankRig, path: str, *headers: str, **more: Any) -> Client:

@@ -11,7 +11,7 @@ from llmdsim.config import parse
 from llmdsim.services.rank import Rank
 from llmdsim.tokenization.builtin import BuiltinTokenizer
 from llmdsim.wire.request import Request
-from tests.wire.channel import Client, TCPTransport
+from tests.wire.channel import Client, TCPTransport, post
 
 
 class PassClock(Clock):
@@ -45,9 +45,7 @@ class RankRig:
         return Client(self, TCPTransport)  # type: ignore[arg-type]
 
     def post(self, path: str, body: dict[str, Any]) -> Client:
-        data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {len(data)}\r\n\r\n"
-        return self.connect().send(head.encode() + data)
+        return self.connect().send(post(json.dumps(body).encode(), path=path.encode()))
 
     def settle(self) -> None:
         """Let one turn of the reactor pass."""

@@ -23,13 +23,8 @@ MODES = {
     "random": (*FLAGS, "--max-waiting-queue-length", "2"),
     "paced": (*FLAGS, "--time-to-first-token", "20ms", "--inter-token-latency", "1ms"),
     "strict": (
-        *FLAGS,
-        "--mode",
-        "echo",
-        "--strict-context",
-        "--enable-force-include-usage",
-        "--max-logprobs",
-        "-1",
+        *(*FLAGS, "--mode", "echo", "--strict-context", "--enable-force-include-usage"),
+        *("--max-logprobs", "-1"),
     ),
 }
 #: Values of `stream` that are taken for false.
