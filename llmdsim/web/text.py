@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import msgspec
 from klein import Klein
 from twisted.internet.defer import Deferred
@@ -40,14 +42,10 @@ class Text:
     def _answer(self, request: Request) -> Steps:
         context = self._context
         context.refuse_while_draining()
-        body = request.body
-        if len(body) > LONG_BODY:
-            found = typed(body, content_type(request))
-            yield
-            text = checked(found, body)
-            yield
+        if len(request.body) > LONG_BODY:
+            text = yield from _decode_long(request)
         else:
-            text = decode_text(body, content_type(request))
+            text = decode_text(request.body, content_type(request))
         context.check_model(text.model)
         limits = context.limits
         asks: list[list[Ask]] = []
@@ -101,6 +99,14 @@ class Text:
         return ChoiceWants(
             prompt, lead=lead, logprobs=logprobs, prompt_ids=prompt_ids, prompt_only=sampled.prompt_only
         )
+
+
+def _decode_long(request: Request) -> Generator[None, None, TextRequest]:
+    found = typed(request.body, content_type(request))
+    yield
+    text = checked(found, request.body)
+    yield
+    return text
 
 
 def _shows_prompt(text: TextRequest, prompt: Prompt, sampled: Sampling) -> bool:
