@@ -32,9 +32,9 @@ class HeadedLogFile(LogFile):
             self.size = len(self._heading)
 
 
-def heading(name: str) -> bytes:
+def heading() -> bytes:
     """The first line of a log file for people."""
-    return time.strftime(f"{name}: log file created at %Y-%m-%d %H:%M:%S %z\n").encode()
+    return time.strftime("llmdsim: log file created at %Y-%m-%d %H:%M:%S %z\n").encode()
 
 
 def file_output(path: str, most: int | None, head: bytes) -> Output:

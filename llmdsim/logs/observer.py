@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from twisted.logger import ILogObserver, LogEvent, LogLevel
 from zope.interface import implementer
 
@@ -40,14 +38,12 @@ class LogObserver:
             if event.get("log_format") is None or not self.verbosity.tells(event):
                 return
             line = self.lines.line(event)
-        except Exception:
-            kind = sys.exc_info()[0]
-            assert kind is not None
+        except Exception as problem:
             event = {
                 "log_level": LogLevel.error,
                 "log_namespace": __name__,
                 "log_format": "an event could not be shown: {kind}",
-                "kind": kind.__name__,
+                "kind": type(problem).__name__,
             }
             line = self.lines.line(event)
         self.destination.write(SEVERITIES.get(event.get("log_level", LogLevel.info), 0), line)

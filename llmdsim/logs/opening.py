@@ -62,7 +62,7 @@ def _outputs(config: Config, twistd: Mapping[str, Any]) -> list[Output]:
 def _files(config: Config, twistds: str, foreground: bool) -> list[Output]:
     most = config.log_file_max_size * 1_000_000 or None
     headed = config.log_format == "text" and not config.skip_log_headers
-    head = heading("llmdsim") if headed else b""
+    head = heading() if headed else b""
     if config.log_dir and not config.log_file:
         return severity_files(config.log_dir, most, head, config.one_output)
     path = config.log_file or twistds or ("" if foreground else "twistd.log")

@@ -18,8 +18,8 @@ def test_a_new_file_begins_with_its_heading_and_an_old_one_goes_on(tmp_path: Pat
     for line in ("1\n", "2\n"):
         Destination([file_output(str(path), None, b"head\n")]).write(0, line)
     assert path.read_text() == "head\n1\n2\n"
-    assert heading("llmdsim").startswith(b"llmdsim: log file created at 2")
-    assert heading("llmdsim").endswith(b"\n")
+    assert heading().startswith(b"llmdsim: log file created at 2")
+    assert heading().endswith(b"\n")
 
 
 def test_a_file_that_has_grown_is_put_aside(tmp_path: Path) -> None:
