@@ -68,7 +68,8 @@ class Text:
             show_ids = text.return_token_ids or (text.echo and text.stream)
             prompt_ids = (yield from ids_json(prompt)) if show_ids else NULL
             asks.append(asks_of(context, prompt, prompt, sampled))
-            choices += [self._choice(text, prompt, sampled, prompt_ids) for _ in range(sampled.n)]
+            lead = _lead(text, prompt)
+            choices += [self._choice(text, prompt, sampled, prompt_ids, lead) for _ in range(sampled.n)]
         wants = ReplyWants(
             choices=choices,
             prompt_tokens=prompt_tokens,
@@ -86,19 +87,25 @@ class Text:
             answer = WholeReply(request, context.driver, text_body(head, wants), wants)
         generate(context, asks, answer, head, "cmpl-")
 
-    def _choice(self, text: TextRequest, prompt: Prompt, sampled: Sampling, prompt_ids: bytes) -> ChoiceWants:
+    def _choice(
+        self, text: TextRequest, prompt: Prompt, sampled: Sampling, prompt_ids: bytes, lead: bytes
+    ) -> ChoiceWants:
         logprobs = None
         if sampled.logprobs is not None:
             logprobs = TextLogprobs(sampled.logprobs, self._context.shows_ids(text))
             if text.echo:
                 logprobs.echo(prompt)
-        lead = b""
-        if text.echo and not text.return_token_ids:
-            shown = prompt.text if prompt.text is not None else prompt.layout.text
-            lead = msgspec.json.encode(shown)[1:-1]
         return ChoiceWants(
             prompt, lead=lead, logprobs=logprobs, prompt_ids=prompt_ids, prompt_only=sampled.prompt_only
         )
+
+
+def _lead(text: TextRequest, prompt: Prompt) -> bytes:
+    """What an echo puts before the reply, as the inside of a JSON string."""
+    if not text.echo or text.return_token_ids:
+        return b""
+    shown = prompt.text if prompt.text is not None else prompt.layout.text
+    return msgspec.json.encode(shown)[1:-1]
 
 
 def _decode_long(request: Request) -> Generator[None, None, TextRequest]:

@@ -108,6 +108,17 @@ def test_a_long_prompt_is_echoed_with_its_ids(stream: bool, given: str | list[in
         assert same([choice["prompt_token_ids"], choice["token_ids"]], [ids, ids])
 
 
+def test_choices_share_one_copy_of_the_prompt_they_echo() -> None:
+    rig = PassRig("--time-to-first-token", "1s", *BIG)
+    post(rig, TEXT, prompt=ENGLISH, echo=True, n=4)
+    rig.turns(10)
+    (connection,) = rig.site.connections
+    answer: Any = connection._current.on_lost.__self__  # type: ignore[union-attr]
+    first, *others = answer.wants.choices
+    assert len(first.lead) >= len(ENGLISH)
+    assert all(choice.lead is first.lead for choice in others)
+
+
 def test_a_chat_echoes_its_long_last_message() -> None:
     rig = PassRig("--mode", "echo", *BIG)
     client = post(rig, CHAT, **{**long_fields(CHAT), "max_tokens": 10**6, "return_token_ids": True})
