@@ -56,7 +56,7 @@ class HTTP1(Protocol):
         self._ignored = False
         #: Our side is closed, and everything before it sent.
         self._all_sent = False
-        #: `Site.now` when the last bytes came, and when the message being read began, or its turn came.
+        #: `Site.now` when the last bytes of a message came, and when that message began, or its turn came.
         self._heard = self._began = site.now
 
     # --- Protocol
@@ -79,7 +79,6 @@ class HTTP1(Protocol):
         return peer_left is not None and peer_left(by_fin)
 
     def dataReceived(self, data: bytes) -> None:
-        self._heard = self._site.now
         if self._lingering:
             self._discarded += len(data)
             if self._discarded > LINGER_BYTES:
@@ -176,6 +175,9 @@ class HTTP1(Protocol):
         if not reader.in_message:
             self._began = self._site.now
         reader.feed(data)
+        if reader.in_message:
+            # Blank lines before a request are no reason to wait longer.
+            self._heard = self._site.now
 
     def _read_on(self) -> None:
         if self._reading_paused:

@@ -77,6 +77,18 @@ def test_a_dripping_head_does_not_postpone_its_end() -> None:
     refused(server, client)
 
 
+@pytest.mark.parametrize("requests", [0, 1])
+def test_dripping_blank_lines_are_no_request(requests: int) -> None:
+    server = Server(whole, LIMITS)
+    client = server.connect()
+    for _ in range(requests):
+        client.send(get())
+    for _ in range(round((PATIENCE + SLACK) * 4)):
+        client.send(b"\r\n")
+        server.wait(0.25)
+    assert (client.statuses(), client.fate) == ([200] * requests, "closed")
+
+
 def test_a_slow_body_may_take_its_time() -> None:
     server = Server(whole, LIMITS)
     head, _, body = post(b"x" * 20).partition(b"\r\n\r\n")
