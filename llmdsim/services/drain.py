@@ -20,14 +20,21 @@ log = Logger()
 #: Signals that ask for an end.
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
+#: Signals that mean something else to a daemon, and are its death where nobody has said so.
+OTHERS = (signal.SIGHUP, signal.SIGUSR1)
+
 #: How often a drain looks whether it is done, and how long the last answers may take to leave, in seconds.
 LOOK_EVERY = 0.02
 FLUSH = 1.0
 
 
 def note_signals() -> list[str]:
-    """The names of signals that ask for an end, as they come while the daemon is still being made."""
+    """The names of signals that ask for an end, as they come while the daemon is still being made.
+
+    The others wait until it is known what they mean.
+    """
     noted: list[str] = []
+    signal.pthread_sigmask(signal.SIG_BLOCK, OTHERS)
     for number in STOPPING:
         signal.signal(number, lambda number, frame: noted.append(signal.Signals(number).name))
     return noted
@@ -74,6 +81,7 @@ class Drain(Service):
         if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
             # There is nothing to load again; but where there was a terminal, it is gone.
             signal.signal(signal.SIGHUP, self._on_signal if os.isatty(0) else signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, OTHERS)
         for name in self._noted:
             self.begin(name)
 

@@ -238,6 +238,17 @@ def test_a_signal_during_start_up_ends_it_quietly(numbers: str) -> None:
     assert "drained" in done.stderr or "stopping now" in done.stderr
 
 
+@pytest.mark.parametrize("numbers", ["1,10,15", "10,1,2"])
+def test_hangup_and_rotation_during_start_up_end_nothing(numbers: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = (sys.executable, "-c", _EARLY, numbers, "console")
+    flags = ("--model", "m", "--port", str(free_port()), "--log-file", str(log))
+    done = run(*flags, command=command)
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: len(list(tmp_path.iterdir())) == 2)
+    assert "drained" in log.read_text() + (tmp_path / "log.1").read_text()
+
+
 def test_a_signal_during_a_daemonized_start_leaves_nothing_behind(tmp_path: Path) -> None:
     pidfile, log = tmp_path / "pid", tmp_path / "log"
     command = (sys.executable, "-c", _EARLY, "15", "twistd", f"--pidfile={pidfile}", f"--logfile={log}")

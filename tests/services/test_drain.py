@@ -46,6 +46,13 @@ class Reactor:
         self.stops += 1
 
 
+def masked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, set[int]]]:
+    """What is done to the mask of signals, which stays as it is."""
+    calls: list[tuple[int, set[int]]] = []
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda how, numbers: calls.append((how, set(numbers))))
+    return calls
+
+
 class DrainRig(RankRig):
     """A rank with a drain that lasts `timeout` seconds at most, and signals that `kill` sends it."""
 
@@ -61,11 +68,13 @@ class DrainRig(RankRig):
         self.reactor = Reactor()
         self.installed: dict[int, Any] = {}
         monkeypatch.setattr(signal, "signal", self.installed.__setitem__)
+        self.masked = masked(monkeypatch)
         monkeypatch.setattr(signal, "getsignal", {signal.SIGHUP: signal.SIG_DFL, **found}.get)
         self.drain = Drain(self.rank, timeout, self.clock, self.reactor, noted)
         self.rank.context.ready = True
         self.drain.startService()
         assert self.installed == {}, "Twisted would put its own in their place"
+        assert self.masked == []
         for hook in self.reactor.hooks:
             hook()
 
@@ -95,6 +104,11 @@ def test_both_signals_are_taken_and_nothing_is_done_within_them(monkeypatch: pyt
     assert (rig.rank.context.draining, rig.reactor.stops) == (True, 1)
 
 
+def test_what_was_held_back_during_start_up_is_delivered_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch)
+    assert rig.masked == [(signal.SIG_UNBLOCK, {signal.SIGHUP, signal.SIGUSR1})]
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_hangup_is_nothing_unless_there_was_a_terminal(
     monkeypatch: pytest.MonkeyPatch, terminal: bool
@@ -120,7 +134,10 @@ def test_log_rotation_without_a_log_file_is_nothing(monkeypatch: pytest.MonkeyPa
 def test_signals_are_noted_while_the_daemon_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers: dict[int, Any] = {}
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    changes = masked(monkeypatch)
     noted = note_signals()
+    # The others are held back, to be delivered when their meaning is known.
+    assert changes == [(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGUSR1})]
     assert set(handlers) == {signal.SIGTERM, signal.SIGINT}
     assert noted == []
     for number, handler in handlers.items():
