@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from twisted.python.logfile import LogFile
@@ -28,8 +29,10 @@ class HeadedLogFile(LogFile):
     def _openFile(self) -> None:
         super()._openFile()  # type: ignore[no-untyped-call]
         if not self.size:
-            self._file.write(self._heading)
-            self.size = len(self._heading)
+            # On a full disk it is lost, as lines are.
+            with suppress(OSError):
+                self._file.write(self._heading)
+                self.size = len(self._heading)
 
 
 def heading() -> bytes:

@@ -32,6 +32,11 @@ def test_a_file_that_has_grown_is_put_aside(tmp_path: Path) -> None:
     assert (tmp_path / "a.log.2").read_text() == "head\nline 0\n"
 
 
+def test_a_full_disk_costs_the_heading_too_and_no_more() -> None:
+    destination = Destination([file_output("/dev/full", None, b"head\n")])
+    destination.write(0, "line\n")
+
+
 def test_without_a_bound_it_grows(tmp_path: Path) -> None:
     destination = Destination([file_output(str(tmp_path / "a.log"), None, b"")])
     for _ in range(100):
