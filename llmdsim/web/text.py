@@ -24,6 +24,9 @@ from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, text_body
 from llmdsim.wire.request import Request
 
+#: Prompts of one request that are looked at in half a millisecond.
+PROMPTS_AT_ONCE = 64
+
 
 class Text:
     """The text completion route of one rank."""
@@ -52,7 +55,9 @@ class Text:
         choices: list[ChoiceWants] = []
         prompt_tokens = 0
         counted = None
-        for given in prompts(text, limits):
+        for place, given in enumerate(prompts(text, limits), start=1):
+            if place % PROMPTS_AT_ONCE == 0:
+                yield
             if not isinstance(given, str):
                 prompt = ids_prompt(context, text, Prompt(context.tokenizer, ids=given))
             elif is_short(context, text, given):

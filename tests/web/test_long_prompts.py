@@ -139,6 +139,18 @@ def test_several_long_prompts_in_one_request() -> None:
     assert reply["usage"]["prompt_tokens"] == sum(map(TOKENS.count, prompts))
 
 
+@pytest.mark.parametrize("given", ["short", [1, 2, 3]])
+def test_many_short_prompts_are_looked_at_in_turns(given: str | list[int]) -> None:
+    rig = PassRig()
+    few = post(rig, TEXT, prompt=[given] * 60, max_tokens=1)
+    assert not rig.rank.context.turns.busy
+    many = post(rig, TEXT, prompt=[given] * 1000, max_tokens=1)
+    assert rig.rank.context.turns.busy
+    assert rig.finish() > 10
+    for client, number in (few, 60), (many, 1000):
+        assert len(json.loads(reply_of(client).body)["choices"]) == number
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("given", [CHINESE, ENGLISH, IDS])
 def test_a_long_prompt_is_truncated(side: str, given: str | list[int]) -> None:
