@@ -32,6 +32,7 @@ _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
 Path = tuple[str | int, ...]
 
 _CONTAINERS = (dict, list, msgspec.Struct)
+_PLAIN = frozenset((int, float, str, bool, type(None)))
 
 
 class Problem(NamedTuple):
@@ -133,12 +134,20 @@ def too_deep() -> ApiError:
 
 def nested_too_deeply(value: object, limit: int = MAX_NESTING) -> bool:
     """Whether objects, arrays and structs nest over `limit` deep, `value` being the first. Not recursive."""
-    level = [value] if isinstance(value, _CONTAINERS) else []
+    level: list[object] = [value] if isinstance(value, _CONTAINERS) else []
     for _ in range(limit):
         if not level:
             return False
-        level = [child for node in level for child in _children(node) if isinstance(child, _CONTAINERS)]
+        level = [child for node in level for child in _containers(node)]
     return bool(level)
+
+
+def _containers(node: object) -> Iterable[object]:
+    children = _children(node)
+    # Many hold nothing else, token ids above all; to ask for types is several times as fast.
+    if _PLAIN.issuperset(map(type, children)):
+        return ()
+    return [child for child in children if isinstance(child, _CONTAINERS)]
 
 
 def _children(node: Any) -> Iterable[object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -424,3 +425,22 @@ def outcome(decode: Any, body: bytes) -> object:
         return repr(decode(body))
     except ApiError as error:
         return error.body
+
+
+@pytest.mark.parametrize("siblings", [[], [1, "a", None, True, 0.5], [[]], [{}, 1]])
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}], ids=["list", "dict"])
+def test_depth_is_found_whatever_lies_beside_it(
+    siblings: list[object], wrap: Callable[[object], object]
+) -> None:
+    value: object = []
+    for _ in range(4):
+        value = [*siblings, wrap(value), *siblings]
+    # Nine: the innermost, and two for each round.
+    assert not decoding.nested_too_deeply(value, 9)
+    assert decoding.nested_too_deeply(value, 8)
+
+
+def test_what_is_no_container_has_no_depth() -> None:
+    assert not decoding.nested_too_deeply("text", 0)
+    assert not decoding.nested_too_deeply([1, 2, 3], 1)
+    assert decoding.nested_too_deeply([1, 2, 3], 0)
