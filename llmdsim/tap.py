@@ -74,7 +74,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         rank,
         RankLog(rank, logs, clock),
         listeners,
-        Drain(rank, config.shutdown_timeout, clock, reactor, noted),
+        Drain(rank, config.shutdown_timeout, clock, reactor, listeners.close, noted),
         Readiness(config, rank.context, lambda: listeners.ports, reactor),
     ):
         child.setServiceParent(daemon)  # type: ignore[no-untyped-call]

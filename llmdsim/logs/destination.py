@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -53,13 +52,3 @@ class Destination:
                     output.write(data)
                 except Exception:
                     pass  # a full disk, a closed terminal: there is nobody left to tell
-
-
-def write_to(descriptor: int) -> Callable[[bytes], None]:
-    """A way to write to an open descriptor, all of it."""
-
-    def write(data: bytes) -> None:
-        while data:
-            data = data[os.write(descriptor, data) :]
-
-    return write

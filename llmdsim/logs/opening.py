@@ -10,7 +10,8 @@ from twisted.logger import Logger
 
 from llmdsim.config import Config
 from llmdsim.config.klog import patterns, severity
-from llmdsim.logs.destination import Destination, Output, write_to
+from llmdsim.logs.descriptor import Descriptor
+from llmdsim.logs.destination import Destination, Output
 from llmdsim.logs.files import file_output, heading, severity_files
 from llmdsim.logs.lines import JsonLines, Lines, TextLines
 from llmdsim.logs.observer import LogObserver
@@ -75,4 +76,4 @@ def _files(config: Config, twistds: str, foreground: bool) -> list[Output]:
 
 def _standard(stream: Any, low: int) -> list[Output]:
     """A standard stream as an output; one that was closed when we started is none."""
-    return [] if stream is None else [Output(write_to(stream.fileno()), low)]
+    return [] if stream is None else [Output(Descriptor(stream.fileno()).write, low)]

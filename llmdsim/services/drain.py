@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
@@ -27,6 +27,9 @@ OTHERS = (signal.SIGHUP, signal.SIGUSR1)
 LOOK_EVERY = 0.02
 FLUSH = 1.0
 
+#: How long connections that came in at the very end may take to be answered, in seconds.
+LAST = 0.1
+
 
 def note_signals() -> list[str]:
     """The names of signals that ask for an end, as they come while the daemon is still being made.
@@ -43,22 +46,30 @@ def note_signals() -> list[str]:
 class Drain(Service):
     """On the first signal refuse new generation and wait for what runs or waits, `timeout` seconds at most.
 
-    On a second signal stop at once. Either way the reactor is stopped, so that the exit code is 0. `noted`
-    are signals that came before the reactor ran.
+    On a second signal stop at once. Either way the reactor is stopped, so that the exit code is 0.
+    `close_ports` lets no more connections in; `noted` are signals that came before the reactor ran.
     """
 
     def __init__(
-        self, rank: Rank, timeout: float, clock: Any, reactor: Any, noted: Sequence[str] = ()
+        self,
+        rank: Rank,
+        timeout: float,
+        clock: Any,
+        reactor: Any,
+        close_ports: Callable[[], object],
+        noted: Sequence[str] = (),
     ) -> None:
         self._rank = rank
         self._timeout = timeout
         self._clock = clock
         self._reactor = reactor
+        self._close_ports = close_ports
         self._noted = noted
         self._look = LoopingCall(self._look_round)
         self._look.clock = clock
         self._deadline = 0.0
         self._flush_until = 0.0
+        self._last_until = 0.0
         self._stopped = False
 
     def startService(self) -> None:
@@ -128,7 +139,13 @@ class Drain(Service):
             rank.driver.abort_all()
             rank.context.turns.give_up()
             self._flush_until = now + FLUSH
-        if not rank.site.busy or now >= self._flush_until:
+        if not self._last_until:
+            if rank.site.busy and now < self._flush_until:
+                return
+            # Whoever came in meanwhile is answered yet.
+            self._close_ports()
+            self._last_until = now + LAST
+        if not rank.site.connections or now >= self._last_until:
             log.info("drained")
             self._stop()
 

@@ -65,6 +65,10 @@ class Listeners(Service):
     def stopService(self) -> Deferred[Any]:
         """Fires when all ports are closed, and with them the files of Unix sockets gone."""
         super().stopService()  # type: ignore[no-untyped-call]
+        return self.close()
+
+    def close(self) -> Deferred[Any]:
+        """Take no more connections; fires when all ports are closed."""
         ports, self.ports = self.ports, []
         return gatherResults([maybeDeferred(port.stopListening) for port in ports])
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import httptools
 
+from llmdsim.wire.known_heads import KnownHeads
 from llmdsim.wire.limits import MAX_HEADERS, Limits
 from llmdsim.wire.request import Channel, Request
 
@@ -21,11 +22,6 @@ CHUNK_OVERHEAD = 16
 
 #: Bytes of a head that are neither target nor header: method, version and line ends.
 REQUEST_LINE_OVERHEAD = 64
-
-#: How many heads are known at most, and how long one may be, in bytes.
-MOST_KNOWN, LONGEST_KNOWN = 512, 2048
-
-_NOT_TO_BE_KNOWN = frozenset((b"upgrade", b"transfer-encoding", b"expect"))
 
 
 class Refusal(NamedTuple):
@@ -36,33 +32,6 @@ class Refusal(NamedTuple):
     uri: bytes = b"-"
     method: bytes = b"-"
     headers: Mapping[bytes, bytes] = MappingProxyType({})
-
-
-class KnownHead(NamedTuple):
-    """What a head says; `length` is that of the body."""
-
-    method: bytes
-    uri: bytes
-    headers: Mapping[bytes, bytes]
-    length: int
-
-
-class KnownHeads(dict[bytes, KnownHead]):
-    """Heads met before, by their bytes: most clients send the same ones again, which are not parsed again."""
-
-    def learn(self, head: bytes, request: Request) -> None:
-        """Keep the head of a request whose body came with it, unless more than its length depends on it."""
-        headers = request.headers
-        if (
-            len(head) > LONGEST_KNOWN
-            or not request.keep_alive
-            or request.clientproto != b"HTTP/1.1"
-            or not _NOT_TO_BE_KNOWN.isdisjoint(headers)
-        ):
-            return
-        if len(self) >= MOST_KNOWN:
-            self.clear()
-        self[head] = KnownHead(request.method, request.uri, headers, len(request.body))
 
 
 class RequestReader:
@@ -136,6 +105,9 @@ class RequestReader:
             else:
                 self._raw_size += len(data)
                 self._check_raw_size()
+                if data.endswith(b"\n") and self._url and self._parser.get_http_version() == "0.0":
+                    # The parser would wait for headers, of which HTTP/0.9 has none.
+                    self._refuse_version()
             return
 
     def refuse(self, status: int, message: str) -> None:
@@ -158,9 +130,12 @@ class RequestReader:
         # HTTP/2's preface makes the parser speak of PRI.
         version = reason.startswith("Invalid") and "version" in reason
         if version or "PRI" in reason:
-            self.refuse(505, "This version of HTTP is not supported: use HTTP/1.1")
+            self._refuse_version()
         else:
             self.refuse(400, f"Malformed HTTP request: {reason}")
+
+    def _refuse_version(self) -> None:
+        self.refuse(505, "This version of HTTP is not supported: use HTTP/1.1")
 
     def _check_raw_size(self) -> None:
         """Bound what the parser takes in without telling: unfinished lines, chunk extensions, trailers."""

@@ -10,8 +10,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from llmdsim.wire.http1 import HTTP1
+from llmdsim.wire.known_heads import KnownHeads
 from llmdsim.wire.limits import Limits
-from llmdsim.wire.reader import KnownHeads
 from llmdsim.wire.request import Request
 
 log = Logger()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-import pytest
-
-from llmdsim.logs.destination import Destination, Output, write_to
+from llmdsim.logs.destination import Destination, Output
 from tests.logs.rig import Log, Memory
 
 
@@ -46,13 +42,3 @@ def test_an_output_that_fails_hurts_nobody() -> None:
     kept: list[bytes] = []
     Destination([Output(full), Output(kept.append)]).write(0, "a\ud800\n")
     assert kept == [b"a\\ud800\n"]
-
-
-def test_a_descriptor_is_written_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, write = os.pipe()
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:3]))
-    write_to(write)(b"0123456789")
-    os.close(write)
-    with open(read, "rb") as end:
-        assert end.read() == b"0123456789"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs
 
-from llmdsim.services.drain import FLUSH, Drain, note_signals
+from llmdsim.services.drain import FLUSH, LOOK_EVERY, Drain, note_signals
 from tests.web.clients import CHAT, events, finishes, post, reply_of
 from tests.web.rig import PassClock, RankRig
 from tests.wire.channel import Client, get, read_replies
@@ -70,13 +70,19 @@ class DrainRig(RankRig):
         monkeypatch.setattr(signal, "signal", self.installed.__setitem__)
         self.masked = masked(monkeypatch)
         monkeypatch.setattr(signal, "getsignal", {signal.SIGHUP: signal.SIG_DFL, **found}.get)
-        self.drain = Drain(self.rank, timeout, self.clock, self.reactor, noted)
+        self.open = True
+        self.drain = Drain(self.rank, timeout, self.clock, self.reactor, self.close_ports, noted)
         self.rank.context.ready = True
         self.drain.startService()
         assert self.installed == {}, "Twisted would put its own in their place"
         assert self.masked == []
         for hook in self.reactor.hooks:
             hook()
+
+    def close_ports(self) -> None:
+        assert self.open
+        assert self.rank.engine.idle
+        self.open = False
 
     def kill(self, number: int = signal.SIGTERM) -> None:
         with capturedLogs():
@@ -176,6 +182,24 @@ def test_idle_connections_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) ->
     rig.wait(0.25)
     assert [client.fate for client in idle] == ["closed", "closed"]
     assert rig.reactor.stops == 1
+
+
+def test_who_comes_in_at_the_very_end_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch)
+    post(rig, CHAT, max_tokens=1)
+    rig.kill()
+    assert rig.open
+    rig.wait(1)
+    rig.clock.advance(LOOK_EVERY)
+    assert not rig.open, "the last request is done"
+    late, silent = rig.connect(), rig.connect()
+    assert rig.reactor.stops == 0
+    late.send(get(b"/health"))
+    assert reply_of(late).status == 200
+    assert late.fate == "closed"
+    rig.wait(0.125)
+    assert rig.reactor.stops == 1
+    assert silent.fate == "open"
 
 
 @pytest.mark.parametrize("stream", [False, True])

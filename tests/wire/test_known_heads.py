@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmdsim.wire.reader import LONGEST_KNOWN, MOST_KNOWN
+from llmdsim.wire.known_heads import LONGEST_KNOWN, MOST_KNOWN
 from tests.wire.channel import Server, get, post, post_chunks, whole
 from tests.wire.test_properties import (
     LAST_REQUESTS,

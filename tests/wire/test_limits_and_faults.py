@@ -120,6 +120,15 @@ def test_faults(message: bytes, status: int, size: int, before: int) -> None:
     refused(client, status, before=before)
 
 
+@pytest.mark.parametrize(
+    "packets", [[b"GET /\r\n"], [b"GET /", b"\r\n"], [b"GET /\r", b"\n"], [b"\r\nGET /", b"\n"]]
+)
+def test_http_0_9_needs_no_blank_line(packets: list[bytes]) -> None:
+    server = Server(whole)
+    refused(server.connect().send(*packets), 505)
+    assert server.requests == []
+
+
 @pytest.mark.parametrize("message", [get(host=False, version=b"1.0"), get(b"/", b"Host:", host=False)])
 def test_no_host_is_needed_on_1_0_and_it_may_be_empty(message: bytes) -> None:
     assert Server(whole).connect().send(message).statuses() == [200]

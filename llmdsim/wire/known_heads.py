@@ -1,0 +1,40 @@
+"""Heads of requests met before, by their bytes: most clients send the same ones again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from llmdsim.wire.request import Request
+
+#: How many heads are known at most, and how long one may be, in bytes.
+MOST_KNOWN, LONGEST_KNOWN = 512, 2048
+
+_NOT_TO_BE_KNOWN = frozenset((b"upgrade", b"transfer-encoding", b"expect"))
+
+
+class KnownHead(NamedTuple):
+    """What a head says; `length` is that of the body."""
+
+    method: bytes
+    uri: bytes
+    headers: Mapping[bytes, bytes]
+    length: int
+
+
+class KnownHeads(dict[bytes, KnownHead]):
+    """What heads say, by their bytes; those of this dictionary need not be parsed again."""
+
+    def learn(self, head: bytes, request: Request) -> None:
+        """Keep the head of a request whose body came with it, unless more than its length depends on it."""
+        headers = request.headers
+        if (
+            len(head) > LONGEST_KNOWN
+            or not request.keep_alive
+            or request.clientproto != b"HTTP/1.1"
+            or not _NOT_TO_BE_KNOWN.isdisjoint(headers)
+        ):
+            return
+        if len(self) >= MOST_KNOWN:
+            self.clear()
+        self[head] = KnownHead(request.method, request.uri, headers, len(request.body))
