@@ -132,7 +132,7 @@ def test_r88_whatever_they_do(half_close: str) -> None:
         finished = metrics.finished()
         # Each choice that was begun has queued once, and those that were waiting have ended as aborts.
         assert finished["abort"] > 10
-        assert finished["length"] > 50
+        assert finished["length"] > 20
         assert set(finished) == {"abort", "length"}
         assert metrics.value("vllm:e2e_request_latency_seconds_count") == finished["length"]
         assert metrics.value("vllm:request_generation_tokens_count") == finished["length"]
