@@ -120,10 +120,7 @@ class _Form:
         """What is the same for all requests like this one."""
         raise NotImplementedError
 
-    def _shown(self, method: bytes, uri: bytes, protocol: bytes) -> str:
-        kept = self._kept.get((method, uri, protocol))
-        if kept is not None:
-            return kept
+    def _show(self, method: bytes, uri: bytes, protocol: bytes) -> str:
         address = address_shown(uri.decode("latin-1"))
         shown = self.request_line(method.decode("latin-1"), address, protocol.decode("latin-1"))
         if len(uri) <= LONGEST_KEPT:
@@ -141,20 +138,22 @@ class TextForm(_Form):
 
     def line(self, row: Row) -> str:
         when, client, method, uri, protocol, status, lost, took, facts = row
-        request_id = "-"
-        said = ""
-        if facts is not None:
-            request_id, model, prompt_tokens, tokens, queued, first = facts
-            request_id = one_word(request_id)
-            said = f" model={one_word(model)} prompt_tokens={prompt_tokens} completion_tokens={tokens}"
-            if queued is not None:
-                said += f" queue_ms={queued * 1e3:.1f}"
-            if first is not None:
-                said += f" ttft_ms={first * 1e3:.1f}"
+        start = f"{self._header(when)}{client}"
+        asked = self._kept.get((method, uri, protocol)) or self._show(method, uri, protocol)
+        end = " aborted\n" if lost else "\n"
+        if facts is None:
+            return f"{start} - {asked} {status or CLIENT_CLOSED_REQUEST} duration_ms={took * 1e3:.1f}{end}"
+        request_id, model, prompt_tokens, tokens, queued, first = facts
+        if queued is None:
+            times = ""
+        elif first is None:
+            times = f" queue_ms={queued * 1e3:.1f}"
+        else:
+            times = f" queue_ms={queued * 1e3:.1f} ttft_ms={first * 1e3:.1f}"
         return (
-            f"{self._header(when)}{client} {request_id} {self._shown(method, uri, protocol)} "
-            f"{status or CLIENT_CLOSED_REQUEST}{said} duration_ms={took * 1e3:.1f}"
-            f"{' aborted' if lost else ''}\n"
+            f"{start} {one_word(request_id)} {asked} {status or CLIENT_CLOSED_REQUEST} "
+            f"model={one_word(model)} prompt_tokens={prompt_tokens} completion_tokens={tokens}{times} "
+            f"duration_ms={took * 1e3:.1f}{end}"
         )
 
 
@@ -169,6 +168,7 @@ class JsonForm(_Form):
 
     def line(self, row: Row) -> str:
         when, client, method, uri, protocol, status, lost, took, facts = row
+        asked = self._kept.get((method, uri, protocol)) or self._show(method, uri, protocol)
         if facts is None:
             said = (
                 '"request_id":null,"model":null,"prompt_tokens":null,"completion_tokens":null,'
@@ -183,7 +183,7 @@ class JsonForm(_Form):
                 f'"ttft_ms":{"null" if first is None else f"{first * 1e3:.3f}"}'
             )
         return (
-            f"{self._header(when)}{self._shown(method, uri, protocol)},"
+            f"{self._header(when)}{asked},"
             f'"client":{json_text(client)},"status":{status or CLIENT_CLOSED_REQUEST},'
             f'{said},"duration_ms":{took * 1e3:.3f},"aborted":{"true" if lost else "false"}}}\n'
         )

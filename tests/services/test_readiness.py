@@ -18,7 +18,7 @@ from twisted.logger import capturedLogs
 from llmdsim.config import parse
 from llmdsim.services import readiness
 from llmdsim.services.rank import Rank
-from llmdsim.services.readiness import Readiness
+from llmdsim.services.readiness import YOUNG, Readiness
 from llmdsim.tokenization.builtin import BuiltinTokenizer
 from tests.web.rig import RankRig
 
@@ -44,8 +44,10 @@ def collections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Notes each collection, which among all that these tests have left would take half a second."""
     noted: list[str] = []
     monkeypatch.setattr(gc, "collect", lambda: noted.append(f"{gc.get_freeze_count()} frozen"))
+    threshold = gc.get_threshold()
     yield noted
     gc.unfreeze()
+    gc.set_threshold(*threshold)
 
 
 class ReadinessRig:
@@ -87,6 +89,7 @@ def test_it_is_ready_when_the_reactor_runs_and_not_before(
     assert rig.rank.context.ready
     assert collections == ["0 frozen"]
     assert gc.get_freeze_count() > 0
+    assert gc.get_threshold()[0] == YOUNG
 
 
 @pytest.mark.parametrize(
