@@ -55,7 +55,7 @@ class Readiness(Service):
         # Nothing made so far will go away, so the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        # Requests leave hardly any garbage in cycles, and each look for it, now a fifth of a millisecond, costs.
+        # Requests leave hardly any garbage in cycles; each look for it costs, now a fifth of a millisecond.
         gc.set_threshold(YOUNG)
         addresses: list[Any] = [port.getHost() for port in self._ports()]
         tcp_ports = [address.port for address in addresses if not isinstance(address, UNIXAddress)]
