@@ -11,6 +11,13 @@ from llmdsim.engine.stats import Stats
 
 log = Logger()
 
+#: In vLLM's words and order.
+LINE = (
+    "Engine {engine}: Avg prompt throughput: {prompt_throughput:.1f} tokens/s, "
+    "Avg generation throughput: {generation_throughput:.1f} tokens/s, Running: {running} reqs, "
+    "Waiting: {waiting} reqs, GPU KV cache usage: {kv_cache_usage:.1f}%"
+)
+
 
 class StatsLine:
     """Tells of `stats` every `interval` seconds; at debug level where nothing happened in two of them.
@@ -53,17 +60,9 @@ class StatsLine:
         busy = bool(prompt or generation)
         level = LogLevel.info if busy or self._was_busy else LogLevel.debug
         self._was_busy = busy
-        # In vLLM's order: preemptions come before the cache's usage, hit rates after it.
-        parts = [
-            "Engine {engine}: Avg prompt throughput: {prompt_throughput:.1f} tokens/s",
-            "Avg generation throughput: {generation_throughput:.1f} tokens/s",
-            "Running: {running} reqs",
-            "Waiting: {waiting} reqs",
-            "GPU KV cache usage: {kv_cache_usage:.1f}%",
-        ]
         log.emit(
             level,
-            ", ".join(parts),
+            LINE,
             engine=self._engine,
             prompt_throughput=prompt,
             generation_throughput=generation,
