@@ -13,7 +13,7 @@ from llmdsim.config import Config, shown
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
 from llmdsim.tokenization.tokenizer import Tokenizer
-from llmdsim.web.errors import ApiError, unknown_model
+from llmdsim.web.errors import shutting_down, unknown_model
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.limits import Limits
 from llmdsim.web.turns import Turns
@@ -105,7 +105,7 @@ class Context:
     def refuse_while_draining(self) -> None:
         """503 for new generation once shutdown has begun."""
         if self.draining:
-            raise ApiError(503, "The server is shutting down.")
+            raise shutting_down()
 
 
 def header_value(text: str) -> bytes:

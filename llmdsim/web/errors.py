@@ -129,8 +129,11 @@ def unknown_model(name: str, served: Sequence[str]) -> ApiError:
     )
 
 
-def gave_up(finish_reason: str | None) -> tuple[int, str]:
-    """Status and message for a reply that the engine ended before it was complete."""
-    if finish_reason == "abort":
-        return 503, "The server is shutting down."
-    return 500, "Internal server error"
+def shutting_down() -> ApiError:
+    """503 for what is refused, or ended before its time, once shutdown has begun."""
+    return ApiError(503, "The server is shutting down.")
+
+
+def gave_up(finish_reason: str | None) -> ApiError:
+    """The error for a reply that the engine ended before it was complete."""
+    return shutting_down() if finish_reason == "abort" else ApiError(500, "Internal server error")

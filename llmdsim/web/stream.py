@@ -12,7 +12,7 @@ from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.web.context import Driver
-from llmdsim.web.errors import ApiError, error_body, gave_up
+from llmdsim.web.errors import ApiError, gave_up
 from llmdsim.web.frames import NULL, Frames, finish_members
 from llmdsim.web.turns import Steps, Turns
 from llmdsim.web.usage import usage
@@ -97,10 +97,7 @@ class ReplyStream:
 
     def fail(self, sequence: EngineSequence) -> None:
         """Send an error frame and end: what the engine gave up cannot be completed."""
-        self._abort_all()
-        if not self.request.finished:
-            status, message = gave_up(sequence.finish_reason)
-            self._end(sse.event(error_body(status, message)) + sse.DONE)
+        self._give_up(gave_up(sequence.finish_reason))
 
     def wait_for_reader(self, choice: StreamedChoice, sequence: EngineSequence) -> None:
         """Keep what is due until the client reads on; its bytes are made only then."""
@@ -123,7 +120,7 @@ class ReplyStream:
         if self._behind and not self._catching_up:
             done = self._turns.take(self._portions())
             if done is not None:
-                done.addErrback(self._given_up)
+                done.addErrback(self._turn_given_up)
 
     def _portions(self) -> Steps:
         """Write what is due, a portion in each step, as far as the client reads."""
@@ -146,11 +143,14 @@ class ReplyStream:
         finally:
             self._catching_up = False
 
-    def _given_up(self, failure: Failure) -> None:
+    def _turn_given_up(self, failure: Failure) -> None:
+        assert isinstance(failure.value, ApiError)
+        self._give_up(failure.value)
+
+    def _give_up(self, error: ApiError) -> None:
         self._abort_all()
         if not self.request.finished:
-            assert isinstance(failure.value, ApiError)
-            self._end(sse.event(failure.value.body) + sse.DONE)
+            self._end(sse.event(error.body) + sse.DONE)
 
     def _client_left(self) -> None:
         self._abort_all()

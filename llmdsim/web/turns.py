@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from llmdsim.web.errors import ApiError, gave_up
+from llmdsim.web.errors import shutting_down
 
 #: Steps, each a millisecond long at most.
 Steps = Iterator[None]
@@ -46,7 +46,7 @@ class Turns:
         """End all work as the engine ends its own when the time for draining is over."""
         under_way, self._under_way = self._under_way, {}
         for done in under_way:
-            done.errback(ApiError(*gave_up("abort")))
+            done.errback(shutting_down())
 
     def _drop(self, done: Deferred[None]) -> None:
         del self._under_way[done]

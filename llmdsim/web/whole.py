@@ -12,7 +12,7 @@ from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Reply
 from llmdsim.web.context import Driver
-from llmdsim.web.errors import error_body, gave_up
+from llmdsim.web.errors import gave_up
 from llmdsim.web.frames import NULL, finish_members
 from llmdsim.web.logprobs import LogprobShape, prompt_logprobs
 from llmdsim.web.reply_head import ReplyHead
@@ -88,8 +88,8 @@ class WholeReply:
 
     def fail(self, sequence: EngineSequence) -> None:
         self._abort_all()
-        status, message = gave_up(sequence.finish_reason)
-        self.request.respond(status, error_body(status, message))
+        error = gave_up(sequence.finish_reason)
+        self.request.respond(error.status, error.body)
 
     def _usage(self) -> bytes:
         wants = self.wants

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.logger import capturedLogs
 
 from llmdsim.engine.pacing import BURST
 from llmdsim.reply.reply import LongSentenceReply, ShortSentenceReply
+from llmdsim.web.stream import StreamedChoice
 from tests.web.clients import CHAT, TEXT, choices_of, events, finishes, post, reply_of, said
 from tests.web.rig import RankRig
 from tests.wire.channel import SEND_BUFFER, Client
@@ -218,3 +220,23 @@ def test_a_whole_reply_is_not_held_back_by_the_reader_of_another(path: str) -> N
     other = post(rig, path, max_tokens=3)
     rig.clock.pump([1.0] * 6)
     assert reply_of(other).status == 200
+
+
+@BOTH
+@pytest.mark.parametrize("seconds", [2, 20])
+def test_a_rendering_that_fails_as_the_client_reads_on_is_our_fault(
+    monkeypatch: pytest.MonkeyPatch, path: str, seconds: int
+) -> None:
+    rig = RankRig(*PACED)
+    client = post(rig, path, stream=True, max_tokens=9)
+    rig.clock.advance(1)
+    client.transport.stop_reading()
+    rig.clock.pump([1.0] * seconds)
+    with monkeypatch.context() as patch, capturedLogs() as logged:
+        patch.setattr(StreamedChoice, "_plain_frames", None)
+        patch.setattr(StreamedChoice, "_render", None)
+        read_on(client)
+    assert len(logged) == 1
+    error, done = events(reply_of(client).body)[-2:]
+    assert (error["error"]["code"], done) == (500, "[DONE]")
+    assert rig.rank.engine.idle
