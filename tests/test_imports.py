@@ -37,7 +37,7 @@ CLOSED = {
 }
 
 #: Slow or large to import, so only ever imported by the function that needs them.
-WHEN_USED = {"numpy", "tokenizers", "grpc", "treq"}
+WHEN_USED = {"jsonschema", "numpy", "tokenizers", "grpc", "treq"}
 
 
 class Import(NamedTuple):
