@@ -4,6 +4,7 @@ from typing import Protocol
 
 import msgspec
 
+from llmdsim.reply.plan import Plan
 from llmdsim.tokenization import Prompt
 
 
@@ -47,3 +48,5 @@ class Ask(Bounds, frozen=True, kw_only=True):
 
     prompt: Prompt
     echoed: Prompt
+    #: None for plain text.
+    plan: Plan | None = None

@@ -8,6 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -15,6 +16,24 @@ from llmdsim.reply.bank import Sentence
 from llmdsim.tokenization import Layout
 
 _encode = msgspec.json.Encoder().encode
+
+
+class Part(NamedTuple):
+    """A stretch of a reply: text, reasoning before it, or the arguments of a call to function `name`."""
+
+    kind: Literal["text", "reasoning", "call"]
+    name: str = ""
+
+
+class Delta(NamedTuple):
+    """Text, never empty, that a step adds to part number `part`."""
+
+    part: int
+    text: str
+
+
+#: The parts of nearly every reply.
+TEXT_ONLY = (Part("text"),)
 
 
 class Reply(ABC):
@@ -29,6 +48,8 @@ class Reply(ABC):
     total: int
     finish_reason: str
     stop_reason: str | int | None
+    #: What it is made of, in order.
+    parts: tuple[Part, ...] = TEXT_ONLY
 
     @abstractmethod
     def texts(self, start: int, stop: int) -> list[str]:
@@ -47,12 +68,20 @@ class Reply(ABC):
         """The token ids, that of a hidden stop token included."""
 
     def text(self) -> str:
-        """All text revealed."""
+        """All text revealed, markup between parts included."""
         return "".join(self.texts(0, self.total))
 
     def json_text(self) -> bytes:
         """`text()` as the inside of a JSON string."""
         return b"".join(self.pieces(0, self.total))
+
+    def deltas(self, start: int, stop: int) -> list[list[Delta]]:
+        """What each step adds to parts; one that ends a part and begins the next adds to both."""
+        return [[Delta(0, text)] if text else [] for text in self.texts(start, stop)]
+
+    def part_texts(self) -> list[str]:
+        """The whole text of each of `parts`."""
+        return [self.text()]
 
 
 class ShortSentenceReply(Reply):

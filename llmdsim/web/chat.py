@@ -6,17 +6,16 @@ import msgspec
 from klein import Klein
 from twisted.internet.defer import Deferred
 
-from llmdsim.tokenization.chat import last_text, render_chat
-from llmdsim.tokenization.prompt import Prompt
-from llmdsim.web.chat_request import ChatRequest, decode_chat, refuse_untrusted
+from llmdsim.tokenization.chat import last_text
+from llmdsim.web.chat_request import ChatRequest, decode_chat
 from llmdsim.web.context import Context, content_type
+from llmdsim.web.conversation import prepare
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL, ChatFrames
 from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.logprobs import ChatLogprobs
-from llmdsim.web.prompts import ids_json, is_short, text_prompt
+from llmdsim.web.prompts import ids_json
 from llmdsim.web.reply_head import reply_head
-from llmdsim.web.sampling import sampling
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
@@ -43,54 +42,40 @@ class Chat:
 
     def _answer(self, request: Request) -> Steps:
         context = self._context
-        context.refuse_while_draining()
+        context.refuse_unavailable()
         chat = decode_chat(request.body, content_type(request))
         if len(request.body) > LONG_BODY:
             yield
-        context.check_model(chat.model)
-        refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
-        text = render_chat(chat.messages)
-        if is_short(context, chat, text):
-            prompt = Prompt(context.tokenizer, text)
-        else:
-            prompt = yield from text_prompt(context, chat, text)
-        prompt_tokens = len(prompt)
-        sampled = sampling(chat, prompt_tokens, context.limits)
-        role, echoed = self._role_and_echo(chat)
+        served = context.admit(request, chat.model)
+        prompt, echoed, sampled, plan = yield from prepare(context, chat)
+        role, lead = self._role_and_lead(chat)
         logprobs = None
         if sampled.logprobs is not None:
             logprobs = ChatLogprobs(sampled.logprobs, context.shows_ids(chat))
         show_ids = bool(chat.return_token_ids)
         prompt_ids = (yield from ids_json(prompt)) if show_ids else NULL
-        if sampled.prompt_logprobs is not None and prompt.long:
-            yield from prompt.lay_out()
-        said = prompt
-        if context.echoes:
-            said = Prompt(context.tokenizer, last_text(chat.messages))
-            if said.long:
-                yield from said.lay_out()
-        choice = ChoiceWants(prompt, lead=echoed, logprobs=logprobs, prompt_ids=prompt_ids)
+        choice = ChoiceWants(
+            prompt, lead=lead, logprobs=logprobs, prompt_ids=prompt_ids, parted=plan is not None
+        )
         wants = ReplyWants(
             choices=[choice] * sampled.n,
-            prompt_tokens=prompt_tokens,
+            prompt_tokens=len(prompt),
             token_ids=show_ids,
             usage=context.always_usage or chat.include_usage,
             continuous_usage=context.always_usage or chat.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
             prompt_logprobs=sampled.prompt_logprobs,
         )
-        asks = asks_of(context, prompt, said, sampled)
-        head = reply_head(context, request, chat.request_id)
+        asks = asks_of(context, prompt, echoed, sampled, plan)
+        head = reply_head(context, request, served, chat.request_id)
         answer: Answer
         if chat.stream:
-            answer = ReplyStream(
-                request, context.driver, ChatFrames(head, role, wants.usage), wants, context.turns
-            )
+            answer = ReplyStream(request, context.driver, ChatFrames(head, role, wants), context.turns)
         else:
             answer = WholeReply(request, context.driver, chat_body(head, role, wants), wants)
         generate(context, (asks,), answer, head, "chatcmpl-")
 
-    def _role_and_echo(self, chat: ChatRequest) -> tuple[str, bytes]:
+    def _role_and_lead(self, chat: ChatRequest) -> tuple[str, bytes]:
         """The reply's role, and as the inside of a JSON string what `echo` puts before its text.
 
         Without a generation prompt the reply goes on with the last message, in whose role it then is (vLLM).

@@ -38,6 +38,13 @@ class Driver(Protocol):
         """End one whose client left."""
 
 
+class Served(msgspec.Struct, frozen=True):
+    """What answers a request, by the name that replies show; `json` is that name as JSON."""
+
+    name: str
+    json: bytes
+
+
 @dataclass(slots=True)
 class Context:
     """One rank as the web sees it.
@@ -58,9 +65,10 @@ class Context:
     accounted: bool = False
     tells_generations: bool = False
     names: tuple[str, ...] = field(init=False)
+    #: The name that replies and metrics show, whichever alias was asked for.
     model: str = field(init=False)
-    #: The model's name and the system fingerprint as JSON.
-    model_json: bytes = field(init=False)
+    base: Served = field(init=False)
+    #: The system fingerprint as JSON.
     fingerprint_json: bytes = field(init=False)
     echoes: bool = field(init=False)
     always_usage: bool = field(init=False)
@@ -70,13 +78,12 @@ class Context:
     def __post_init__(self) -> None:
         config = self.config
         self.names = config.served_model_name or (config.model,)
-        #: The name that replies and metrics show, whichever alias was asked for.
         self.model = self.names[0]
+        self.base = Served(self.model, json(self.model))
         self.echoes = config.mode == "echo"
         self.always_usage = config.enable_force_include_usage
         # Differently configured servers differ, as in vLLM.
         digest = zlib.crc32(json(shown(config)))
-        self.model_json = json(self.model)
         self.fingerprint_json = json(f"vllm-{VLLM_VERSION}-{digest:08x}")
         self.serve_on(self.port)
 
@@ -92,18 +99,22 @@ class Context:
             headers += b"x-inference-namespace: %b\r\n" % header_value(config.pod_namespace)
         self.reply_headers = headers
 
-    def check_model(self, name: str | None) -> None:
-        """Refuse a name that is not served (404); none at all means the served model."""
-        if name and name not in self.names:
-            raise unknown_model(name, self.names)
+    def admit(self, request: Request, name: str | None) -> Served:
+        """What serves `request`, whose body names a model; none at all means the base model.
+
+        Raises ApiError 404 for a name that is not served.
+        """
+        if not name or name in self.names:
+            return self.base
+        raise unknown_model(name, self.names)
 
     def shows_ids(self, request: GenerationRequest) -> bool:
         """Whether log probabilities show `token_id:N` in place of texts."""
         asked = request.return_tokens_as_token_ids
         return self.config.return_tokens_as_token_ids if asked is None else asked
 
-    def refuse_while_draining(self) -> None:
-        """503 for new generation once shutdown has begun."""
+    def refuse_unavailable(self) -> None:
+        """503 for generation that would not be served: once shutdown has begun."""
         if self.draining:
             raise shutting_down()
 

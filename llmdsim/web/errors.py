@@ -29,6 +29,18 @@ _TYPES = {
     505: "HTTPVersionNotSupportedError",
 }
 
+#: Where Anthropic's API begins, and its `error.type` by HTTP status (vLLM 0.33 anthropic/protocol.py).
+ANTHROPIC = b"/v1/messages"
+ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
 #: Longest rendering of a refused value in a message, in characters: a body of megabytes must not come back.
 _SHOWN_VALUE = 200
 _SHOWN_ITEMS = 10
@@ -52,6 +64,17 @@ def error_body(status: int, message: str, type: str | None = None, param: str | 
         return _rendered(status, message, type, param)
     except UnicodeEncodeError:
         return _rendered(status, _printable(message), type, None if param is None else _printable(param))
+
+
+def is_anthropic(path: bytes) -> bool:
+    """Whether errors of a path have Anthropic's shape."""
+    return path.startswith(ANTHROPIC)
+
+
+def anthropic_error_body(status: int, message: str) -> bytes:
+    """`{"type": "error", "error": {"type", "message"}}` as compact UTF-8 JSON."""
+    kind = ANTHROPIC_TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
+    return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": _printable(message)}})
 
 
 def _rendered(status: int, message: str, type_: str | None, param: str | None) -> bytes:
@@ -110,8 +133,14 @@ class ApiError(Exception):
 
     @property
     def body(self) -> bytes:
-        """The JSON answer, made when asked for."""
+        """The JSON answer in OpenAI's shape, made when asked for."""
         return error_body(self.status, self.message, self.type, self.param)
+
+    def body_for(self, path: bytes) -> bytes:
+        """The JSON answer in the shape of the API that `path` belongs to."""
+        if is_anthropic(path):
+            return anthropic_error_body(self.status, self.message)
+        return self.body
 
     @classmethod
     def parameter(cls, message: str, param: str, value: object = None, *, status: int = 400) -> ApiError:

@@ -2,36 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 
 import msgspec
 
+from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.web.errors import ApiError
+from llmdsim.web.finish import chat_finish_reason, finish_members
+from llmdsim.web.parts import PartMembers
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.usage import prompt_details, usage
-from llmdsim.web.wants import ChoiceWants
+from llmdsim.web.wants import ChoiceWants, ReplyWants
+from llmdsim.wire import sse
 
 NULL = b"null"
 json = msgspec.json.encode
 
 
-def finish_members(finish_reason: str, stop_reason: str | int | None) -> bytes:
-    """`"finish_reason":…,"stop_reason":…`"""
-    reason = NULL if stop_reason is None else json(stop_reason)
-    return b'"finish_reason":"%b","stop_reason":%b' % (finish_reason.encode(), reason)
+class Frames(ABC):
+    """What one stream consists of, as bytes; `llmdsim.web.stream` decides when and how much.
 
-
-class Frames:
-    """The frames of one stream; a choice's text goes between `before(index)` and what follows it.
-
-    `usage_follows` says that a frame with nothing but usage comes last, and takes the fingerprint.
+    A choice's steps are rendered in order, each once.
     """
 
-    #: Whether what precedes a choice's first token goes in frames of its own (`heads`) or into its first.
-    heads_apart: bool
+    wants: ReplyWants
+
+    def early(self) -> bytes:
+        """What is sent as soon as the request is taken, the first time this is asked for.
+
+        Most streams begin with their first token. Otherwise `render` takes it along where it comes sooner.
+        """
+        return b""
+
+    def plain(self, index: int) -> tuple[bytes, bytes] | None:
+        """What goes before and after a token's text, if that is all there is to one within a choice."""
+        return None
+
+    @abstractmethod
+    def render(self, index: int, sequence: EngineSequence, start: int, stop: int, ends: bool) -> bytes:
+        """The steps from `start` to `stop` of a choice; -1 is the start of what it has not yet begun.
+
+        With `ends` they are its last, and `sequence.finish_reason` is set.
+        """
+
+    @abstractmethod
+    def end(self, sequence: EngineSequence, completion_tokens: int, cached_tokens: int) -> bytes:
+        """What follows the last choice, that of `sequence`; the counts are those of all choices."""
+
+    @abstractmethod
+    def error(self, error: ApiError) -> bytes:
+        """The end of a stream that cannot be completed."""
+
+
+class ChunkFrames(Frames):
+    """Frames of OpenAI's chunks, one a token."""
+
+    #: The member that holds a token's text, up to the text.
+    text_member: bytes
     #: Further members of the usage that frames carry, with their leading comma.
     usage_details: bytes
 
-    def __init__(self, head: ReplyHead, prefix: str, object_: bytes, usage_follows: bool) -> None:
+    def __init__(self, head: ReplyHead, prefix: str, object_: bytes, wants: ReplyWants) -> None:
+        self.wants = wants
         self._base = b'data: {"id":%b,"object":"%b","created":%d,"model":%b,"choices":[' % (
             json(prefix + head.id),
             object_,
@@ -39,16 +71,15 @@ class Frames:
             head.model,
         )
         self._fingerprint = b',"system_fingerprint":%b' % head.fingerprint
-        self._finish_tail = b"" if usage_follows else self._fingerprint
+        # A frame with nothing but usage takes the fingerprint.
+        self._finish_tail = b"" if wants.usage else self._fingerprint
+        self._plain: dict[int, tuple[bytes, bytes] | None] = {}
 
-    def heads(self, choices: Sequence[ChoiceWants], usages: Sequence[bytes]) -> bytes:
-        """The frames before the first token of any choice; `usages` are members, as for `after`."""
-        raise NotImplementedError
-
+    @abstractmethod
     def before(self, index: int) -> bytes:
-        """A token's frame up to its text."""
-        raise NotImplementedError
+        """A token's frame up to what the token adds."""
 
+    @abstractmethod
     def after(
         self, finish: bytes | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes
     ) -> bytes:
@@ -57,82 +88,203 @@ class Frames:
         `finish` are the finish members of the last one; `usage` is a member with its leading comma, or empty;
         the others are JSON values.
         """
-        raise NotImplementedError
 
-    def plain(self) -> bytes:
-        """The rest of a token's frame when it carries nothing but text and is not the last."""
-        return self.after(None, NULL, NULL, NULL, b"")
+    @abstractmethod
+    def begin(self, index: int) -> tuple[bytes, bytes, bytes]:
+        """When a choice begins: frames before its first, what its text begins with, and its prompt's ids."""
 
-    def last(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int | None) -> bytes:
-        """The frame with nothing but usage; without choices, a frame leaves nulls out."""
-        details = b"" if cached_tokens is None else prompt_details(cached_tokens)
-        counts = usage(prompt_tokens, completion_tokens, details)
-        return b'%b],"usage":%b%b}\n\n' % (self._base, counts, self._fingerprint)
+    def finish(self, sequence: EngineSequence) -> bytes:
+        """The members of a choice's last frame that say why it ends."""
+        return finish_members(sequence)
+
+    def added(self, index: int, sequence: EngineSequence, start: int, stop: int) -> list[bytes | None]:
+        """What each step adds, as members; None where it only shows in ids and log probabilities."""
+        reply = sequence.reply
+        assert reply is not None
+        pieces = reply.pieces(start, stop)
+        if self.wants.choices[index].prompt_only:
+            pieces = [b""] * len(pieces)
+        return [b'%b%b"' % (self.text_member, piece) for piece in pieces]
+
+    def plain(self, index: int) -> tuple[bytes, bytes] | None:
+        if index not in self._plain:
+            self._plain[index] = self._find_plain(index)
+        return self._plain[index]
+
+    def _find_plain(self, index: int) -> tuple[bytes, bytes] | None:
+        wants = self.wants
+        choice = wants.choices[index]
+        if (
+            wants.token_ids
+            or wants.continuous_usage
+            or choice.parted
+            or choice.prompt_only
+            or choice.logprobs is not None
+        ):
+            return None
+        return self.before(index) + self.text_member, b'"' + self.after(None, NULL, NULL, NULL, b"")
+
+    def render(self, index: int, sequence: EngineSequence, start: int, stop: int, ends: bool) -> bytes:
+        frames, lead, prompt_ids = b"", b"", NULL
+        if start < 0:
+            start = 0
+            frames, lead, prompt_ids = self.begin(index)
+        finish = self.finish(sequence) if ends else None
+        plain = self.plain(index)
+        if plain is None or lead or prompt_ids is not NULL:
+            return frames + self._detailed(index, sequence, start, stop, finish, lead, prompt_ids)
+        reply = sequence.reply
+        assert reply is not None
+        before, after = plain
+        pieces = reply.pieces(start, stop)
+        if finish is None:
+            return frames + b"".join([before + piece + after for piece in pieces])
+        # The last frame carries the reason even where nothing was generated.
+        last = pieces[-1] if pieces else b""
+        ending = b'%b%b"%b' % (before, last, self.after(finish, NULL, NULL, NULL, b""))
+        return frames + b"".join([before + piece + after for piece in pieces[:-1]]) + ending
+
+    def _detailed(
+        self,
+        index: int,
+        sequence: EngineSequence,
+        start: int,
+        stop: int,
+        finish: bytes | None,
+        lead: bytes,
+        prompt_ids: bytes,
+    ) -> bytes:
+        reply = sequence.reply
+        assert reply is not None
+        choice = self.wants.choices[index]
+        steps = self.added(index, sequence, start, stop)
+        if finish is not None and not steps:
+            steps = [b'%b"' % self.text_member]
+        if lead:
+            steps[0] = b"%b%b%b" % (self.text_member, lead, (steps[0] or b"")[len(self.text_member) :])
+        before = self.before(index)
+        out = []
+        for offset, members in enumerate(steps):
+            token = start + offset
+            last = finish if offset == len(steps) - 1 else None
+            if members is None and last is None and choice.logprobs is None and not self.wants.token_ids:
+                continue
+            ids = logprobs = NULL
+            end = min(token + 1, stop)
+            if self.wants.token_ids:
+                ids = json(reply.ids(token, end))
+            if choice.logprobs is not None:
+                texts = reply.token_texts(token, end)
+                if choice.prompt_only:
+                    end, texts = token, []
+                logprobs = choice.logprobs.render(reply.ids(token, end), texts, token)
+            usage_member = self.usage_member(choice, min(token + 1, stop))
+            out += [before, members or b"", self.after(last, logprobs, ids, prompt_ids, usage_member)]
+            prompt_ids = NULL
+        return b"".join(out)
+
+    def usage_member(self, choice: ChoiceWants, completion_tokens: int) -> bytes:
+        """The usage so far of a choice, as a member with its leading comma, where every frame has it."""
+        if not self.wants.continuous_usage:
+            return b""
+        return b',"usage":%b' % usage(len(choice.prompt), completion_tokens, self.usage_details)
+
+    def end(self, sequence: EngineSequence, completion_tokens: int, cached_tokens: int) -> bytes:
+        wants = self.wants
+        if not wants.usage:
+            return sse.DONE
+        # Without choices, a frame leaves nulls out.
+        details = prompt_details(cached_tokens) if wants.cached else b""
+        counts = usage(wants.prompt_tokens, completion_tokens, details)
+        return b'%b],"usage":%b%b}\n\n%b' % (self._base, counts, self._fingerprint, sse.DONE)
+
+    def error(self, error: ApiError) -> bytes:
+        return sse.event(error.body) + sse.DONE
 
 
-class ChatFrames(Frames):
+class ChatFrames(ChunkFrames):
     """Frames of `chat.completion.chunk`."""
 
-    heads_apart = True
+    text_member = b'"content":"'
     usage_details = b',"completion_tokens_details":null'
 
-    def __init__(self, head: ReplyHead, role: str, usage_follows: bool) -> None:
-        super().__init__(head, "chatcmpl-", b"chat.completion.chunk", usage_follows)
+    def __init__(self, head: ReplyHead, role: str, wants: ReplyWants) -> None:
+        super().__init__(head, "chatcmpl-", b"chat.completion.chunk", wants)
         self._role = json(role)
+        self._begun = False
+        self._parts: dict[int, PartMembers] = {}
 
-    def heads(self, choices: Sequence[ChoiceWants], usages: Sequence[bytes]) -> bytes:
-        """The roles of all choices, then what they echo."""
+    def begin(self, index: int) -> tuple[bytes, bytes, bytes]:
+        """The roles of all choices, then what they echo, before the first of them."""
+        if self._begun:
+            return b"", b"", NULL
+        self._begun = True
+        choices = self.wants.choices
         roles = [
             b'%b{"index":%d,"delta":{"role":%b,"content":""},"logprobs":null,"finish_reason":null}]%b'
             b',"prompt_token_ids":%b,"prompt_text":null}\n\n'
-            % (self._base, index, self._role, usages[index], choice.prompt_ids)
+            % (self._base, index, self._role, self.usage_member(choice, 0), choice.prompt_ids)
             for index, choice in enumerate(choices)
         ]
         echoes = [
             b'%b{"index":%d,"delta":{"content":"%b"},"logprobs":null,"finish_reason":null}]%b}\n\n'
-            % (self._base, index, choice.lead, usages[index])
+            % (self._base, index, choice.lead, self.usage_member(choice, 0))
             for index, choice in enumerate(choices)
             if choice.lead
         ]
-        return b"".join(roles + echoes)
+        return b"".join(roles + echoes), b"", NULL
+
+    def finish(self, sequence: EngineSequence) -> bytes:
+        return finish_members(sequence, chat_finish_reason(sequence))
+
+    def added(self, index: int, sequence: EngineSequence, start: int, stop: int) -> list[bytes | None]:
+        if not self.wants.choices[index].parted:
+            return super().added(index, sequence, start, stop)
+        reply = sequence.reply
+        assert reply is not None
+        members = self._parts.get(index)
+        if members is None:
+            members = self._parts[index] = PartMembers(reply.parts)
+        return [members.render(deltas) if deltas else None for deltas in reply.deltas(start, stop)]
 
     def before(self, index: int) -> bytes:
-        return b'%b{"index":%d,"delta":{"content":"' % (self._base, index)
+        return b'%b{"index":%d,"delta":{' % (self._base, index)
 
     def after(
         self, finish: bytes | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes
     ) -> bytes:
         if finish is None:
             return (
-                b'"},"logprobs":%b,"finish_reason":null,"token_ids":%b}]%b,"kv_transfer_params":null}\n\n'
+                b'},"logprobs":%b,"finish_reason":null,"token_ids":%b}]%b,"kv_transfer_params":null}\n\n'
                 % (logprobs, ids, usage)
             )
         return (
-            b'"},"logprobs":%b,%b,"token_ids":%b,"weight_versions":null}]%b%b,"kv_transfer_params":null}\n\n'
+            b'},"logprobs":%b,%b,"token_ids":%b,"weight_versions":null}]%b%b,"kv_transfer_params":null}\n\n'
             % (logprobs, finish, ids, usage, self._finish_tail)
         )
 
 
-class TextFrames(Frames):
+class TextFrames(ChunkFrames):
     """Frames of `text_completion`; what is echoed, and the prompt's ids, are in a choice's first one."""
 
-    heads_apart = False
+    text_member = b'"text":"'
     usage_details = b""
 
-    def __init__(self, head: ReplyHead, usage_follows: bool) -> None:
-        super().__init__(head, "cmpl-", b"text_completion", usage_follows)
+    def __init__(self, head: ReplyHead, wants: ReplyWants) -> None:
+        super().__init__(head, "cmpl-", b"text_completion", wants)
 
-    def heads(self, choices: Sequence[ChoiceWants], usages: Sequence[bytes]) -> bytes:
-        return b""
+    def begin(self, index: int) -> tuple[bytes, bytes, bytes]:
+        choice = self.wants.choices[index]
+        return b"", choice.lead, choice.prompt_ids
 
     def before(self, index: int) -> bytes:
-        return b'%b{"index":%d,"text":"' % (self._base, index)
+        return b'%b{"index":%d,' % (self._base, index)
 
     def after(
         self, finish: bytes | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes
     ) -> bytes:
         return (
-            b'","logprobs":%b,%b,"prompt_token_ids":%b,"token_ids":%b,"weight_versions":null}]%b%b'
+            b',"logprobs":%b,%b,"prompt_token_ids":%b,"token_ids":%b,"weight_versions":null}]%b%b'
             b',"kv_transfer_params":null}\n\n'
             % (
                 logprobs,

@@ -9,6 +9,7 @@ from llmdsim.engine.engine import QueueFull
 from llmdsim.engine.sequence import Family, Sink
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.ask import Ask
+from llmdsim.reply.plan import Plan
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.account import Account
 from llmdsim.web.context import Context
@@ -26,7 +27,9 @@ MOST_LISTED = 2_000_000
 RETRY_AFTER = b"1"
 
 
-def asks_of(context: Context, prompt: Prompt, echoed: Prompt, sampling: Sampling) -> list[Ask]:
+def asks_of(
+    context: Context, prompt: Prompt, echoed: Prompt, sampling: Sampling, plan: Plan | None = None
+) -> list[Ask]:
     """One ask for each of the `n` choices of a prompt; with a seed, choice i has seed + i (vLLM)."""
     max_tokens = sampling.max_tokens
     if context.echoes and sampling.requested_max is None:
@@ -37,6 +40,7 @@ def asks_of(context: Context, prompt: Prompt, echoed: Prompt, sampling: Sampling
         Ask(
             prompt=prompt,
             echoed=echoed,
+            plan=plan,
             max_tokens=max_tokens,
             requested_max=sampling.requested_max,
             min_tokens=sampling.min_tokens,
@@ -109,7 +113,9 @@ def generate(
             sequences.append(EngineSequence(ask, sinks[index], index, family))
     answer.sequences = sequences
     if context.accounted:
-        request.account = Account(id_prefix + head.id, context.model, answer.wants.prompt_tokens, sequences)
+        request.account = Account(
+            id_prefix + head.id, head.served.name, answer.wants.prompt_tokens, sequences
+        )
     try:
         context.driver.submit(sequences)
     except QueueFull:

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import PathConverter
 
-from llmdsim.web.errors import ApiError, error_body, shown
+from llmdsim.web.errors import ApiError, shown
 from llmdsim.wire.request import Request
 
 #: A route: given the request and the variables of its path, it answers the request, now or later. What it
@@ -40,7 +40,7 @@ def new_app() -> Klein:
 
 def path_error(status: int, path: bytes, message: str) -> bytes:
     """The body of an error that was found before or outside any route."""
-    return error_body(status, message)
+    return ApiError(status, message).body_for(path)
 
 
 def fail(request: Request, error: BaseException) -> None:
@@ -50,7 +50,7 @@ def fail(request: Request, error: BaseException) -> None:
             # Shutting down: the next try, over another connection, may reach another server.
             request.keep_alive = False
         extra = b"".join(b"%b: %b\r\n" % header for header in error.headers)
-        request.respond(error.status, error.body, extra=extra)
+        request.respond(error.status, error.body_for(request.path), extra=extra)
     else:
         request.fail(Failure(error, type(error), error.__traceback__))  # type: ignore[no-untyped-call]
 
@@ -112,7 +112,7 @@ class Router:
         try:
             path = request.path.decode()
         except UnicodeDecodeError:
-            request.respond(400, error_body(400, "The path is not valid UTF-8"))
+            request.respond(400, path_error(400, request.path, "The path is not valid UTF-8"))
             return
         method = request.method.decode("latin-1")
         try:
@@ -131,7 +131,7 @@ class Router:
             request.respond_empty(204, allow)
             return
         message = f"Method {request.method.decode('latin-1')} is not allowed here"
-        request.respond(405, error_body(405, message), extra=allow)
+        request.respond(405, path_error(405, request.path, message), extra=allow)
 
     def _not_found(self, request: Request, path: str) -> None:
         bare = request.path.rstrip(b"/")
@@ -139,4 +139,4 @@ class Router:
             query = b"?" + request.query if request.query else b""
             request.respond_empty(307, b"location: %b%b\r\n" % (bare, query))
             return
-        request.respond(404, error_body(404, f"Not Found: {shown(path)}"))
+        request.respond(404, path_error(404, request.path, f"Not Found: {shown(path)}"))

@@ -44,12 +44,12 @@ class Text:
 
     def _answer(self, request: Request) -> Steps:
         context = self._context
-        context.refuse_while_draining()
+        context.refuse_unavailable()
         if len(request.body) > LONG_BODY:
             text = yield from _decode_long(request)
         else:
             text = decode_text(request.body, content_type(request))
-        context.check_model(text.model)
+        served = context.admit(request, text.model)
         limits = context.limits
         asks: list[list[Ask]] = []
         choices: list[ChoiceWants] = []
@@ -84,10 +84,10 @@ class Text:
             cached=context.config.enable_prompt_tokens_details,
             prompt_logprobs=counted,
         )
-        head = reply_head(context, request, text.request_id)
+        head = reply_head(context, request, served, text.request_id)
         answer: Answer
         if text.stream:
-            answer = ReplyStream(request, context.driver, TextFrames(head, wants.usage), wants, context.turns)
+            answer = ReplyStream(request, context.driver, TextFrames(head, wants), context.turns)
         else:
             answer = WholeReply(request, context.driver, text_body(head, wants), wants)
         generate(context, asks, answer, head, "cmpl-")

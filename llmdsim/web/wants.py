@@ -20,6 +20,8 @@ class ChoiceWants(msgspec.Struct):
     prompt_ids: bytes = b"null"
     #: Show the prompt and nothing of what is generated (`echo` with `max_tokens` 0).
     prompt_only: bool = False
+    #: Whether the reply may have other parts than text.
+    parted: bool = False
 
 
 class ReplyWants(msgspec.Struct, kw_only=True):

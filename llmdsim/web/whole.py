@@ -12,21 +12,24 @@ from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Reply
 from llmdsim.web.context import Driver
-from llmdsim.web.errors import gave_up
-from llmdsim.web.frames import NULL, finish_members
+from llmdsim.web.errors import ApiError, gave_up
+from llmdsim.web.finish import chat_finish_reason, finish_members
 from llmdsim.web.logprobs import LogprobShape, prompt_logprobs
+from llmdsim.web.parts import message_members
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.usage import prompt_details, usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire.request import Request
 
+NULL = b"null"
 json = msgspec.json.encode
 
 #: Log probabilities above which a body is made in a thread, lest it hold up everybody's tokens.
 MANY_LISTED = 2000
 
-#: Makes the body from all sequences of the reply, in the order of their indexes, and its usage object.
-Body = Callable[[Sequence[EngineSequence], bytes], bytes]
+#: Makes the body from all sequences of the reply, in the order of their indexes, and its tokens: those of
+#: all choices, and those of prompts that were cached. May raise ApiError.
+Body = Callable[[Sequence[EngineSequence], int, int], bytes]
 
 
 class WholeReply:
@@ -66,10 +69,15 @@ class WholeReply:
         if not self._left:
             sequences, self.sequences = self.sequences, ()
             if self._lists and self._listed() > MANY_LISTED:
-                made = deferToThread(self._body, sequences, self._usage())
+                made = deferToThread(self._body, sequences, self._completion_tokens, self._cached_tokens)
                 made.addCallbacks(self._respond, self._failed)
+                return
+            try:
+                body = self._body(sequences, self._completion_tokens, self._cached_tokens)
+            except ApiError as error:
+                self._refuse(error)
             else:
-                self._respond(self._body(sequences, self._usage()))
+                self._respond(body)
 
     def _listed(self) -> int:
         """How many log probabilities the body lists."""
@@ -83,25 +91,31 @@ class WholeReply:
     def _respond(self, body: bytes) -> None:
         self.request.respond(200, body)
 
+    def _refuse(self, error: ApiError) -> None:
+        self.request.respond(error.status, error.body_for(self.request.path))
+
     def _failed(self, failure: Failure) -> None:
-        self.request.fail(failure)
+        if isinstance(failure.value, ApiError):
+            self._refuse(failure.value)
+        else:
+            self.request.fail(failure)
 
     def fail(self, sequence: EngineSequence) -> None:
         self._abort_all()
-        error = gave_up(sequence.finish_reason)
-        self.request.respond(error.status, error.body)
-
-    def _usage(self) -> bytes:
-        wants = self.wants
-        details = prompt_details(self._cached_tokens if wants.cached else None)
-        details += b',"completion_tokens_details":null'
-        return usage(wants.prompt_tokens, self._completion_tokens, details)
+        self._refuse(gave_up(sequence.finish_reason))
 
     def _abort_all(self) -> None:
         # Emptied first: the sequences hold this sink, and a cycle would wait for the collector.
         sequences, self.sequences = self.sequences, ()
         for sequence in sequences:
             self._driver.abort(sequence)
+
+
+def reply_usage(wants: ReplyWants, completion_tokens: int, cached_tokens: int) -> bytes:
+    """The usage object of chat and text replies."""
+    details = prompt_details(cached_tokens if wants.cached else None)
+    details += b',"completion_tokens_details":null'
+    return usage(wants.prompt_tokens, completion_tokens, details)
 
 
 def _text(choice: ChoiceWants, reply: Reply) -> bytes:
@@ -126,22 +140,21 @@ def chat_body(
 ) -> Body:
     """The `chat.completion` object: vLLM 0.33's keys, nulls kept."""
 
-    def body(sequences: Sequence[EngineSequence], usage: bytes) -> bytes:
+    def body(sequences: Sequence[EngineSequence], completion_tokens: int, cached_tokens: int) -> bytes:
         choices = []
         role_json = json(role)
         for sequence, choice in zip(sequences, wants.choices, strict=True):
             reply = sequence.reply
             assert reply is not None
             choices.append(
-                b'{"index":%d,"message":{"role":%b,"content":"%b","refusal":null,"annotations":null,'
-                b'"audio":null,"function_call":null,"reasoning":null},"logprobs":%b,%b,"token_ids":%b,'
+                b'{"index":%d,"message":{"role":%b,%b},"logprobs":%b,%b,"token_ids":%b,'
                 b'"routed_experts":null,"weight_versions":null}'
                 % (
                     sequence.index,
                     role_json,
-                    _text(choice, reply),
+                    message_members(sequence, choice),
                     NULL if choice.logprobs is None else _logprobs(choice.logprobs, choice, reply),
-                    finish_members(reply.finish_reason, reply.stop_reason),
+                    finish_members(sequence, chat_finish_reason(sequence)),
                     json(reply.ids(0, reply.total)) if wants.token_ids else NULL,
                 )
             )
@@ -156,7 +169,7 @@ def chat_body(
                 head.model,
                 b",".join(choices),
                 head.fingerprint,
-                usage,
+                reply_usage(wants, completion_tokens, cached_tokens),
                 _prompt_logprobs(first, wants.prompt_logprobs),
                 first.prompt_ids,
             )
@@ -171,7 +184,7 @@ def text_body(
 ) -> Body:
     """The `text_completion` object: vLLM 0.33's keys, nulls kept."""
 
-    def body(sequences: Sequence[EngineSequence], usage: bytes) -> bytes:
+    def body(sequences: Sequence[EngineSequence], completion_tokens: int, cached_tokens: int) -> bytes:
         choices = []
         for sequence, choice in zip(sequences, wants.choices, strict=True):
             reply = sequence.reply
@@ -183,7 +196,7 @@ def text_body(
                     sequence.index,
                     _text(choice, reply),
                     NULL if choice.logprobs is None else _logprobs(choice.logprobs, choice, reply),
-                    finish_members(reply.finish_reason, reply.stop_reason),
+                    finish_members(sequence),
                     json(reply.ids(0, reply.total)) if wants.token_ids else NULL,
                     _prompt_logprobs(choice, wants.prompt_logprobs),
                     choice.prompt_ids,
@@ -199,7 +212,7 @@ def text_body(
                 head.model,
                 b",".join(choices),
                 head.fingerprint,
-                usage,
+                reply_usage(wants, completion_tokens, cached_tokens),
             )
         )
 

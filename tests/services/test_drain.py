@@ -301,7 +301,7 @@ def test_a_request_that_is_prepared_while_nothing_runs_is_waited_for_or_told(
     rig.wait(1)
     assert (rig.rank.engine.idle, rig.reactor.stops) == (True, 0)
     # What was let in before is not refused for what came since.
-    monkeypatch.setattr(type(rig.rank.context), "refuse_while_draining", lambda context: None)
+    monkeypatch.setattr(type(rig.rank.context), "refuse_unavailable", lambda context: None)
     with capturedLogs():
         handle(held[0])
     rig.wait(4)

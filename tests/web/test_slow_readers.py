@@ -9,6 +9,7 @@ from twisted.logger import capturedLogs
 
 from llmdsim.engine.pacing import BURST
 from llmdsim.reply.reply import LongSentenceReply, ShortSentenceReply
+from llmdsim.web.frames import ChunkFrames
 from llmdsim.web.stream import StreamedChoice
 from tests.web.clients import CHAT, TEXT, choices_of, events, finishes, post, reply_of, said
 from tests.web.rig import RankRig
@@ -234,7 +235,7 @@ def test_a_rendering_that_fails_as_the_client_reads_on_is_our_fault(
     rig.clock.pump([1.0] * seconds)
     with monkeypatch.context() as patch, capturedLogs() as logged:
         patch.setattr(StreamedChoice, "_plain_frames", None)
-        patch.setattr(StreamedChoice, "_render", None)
+        patch.setattr(ChunkFrames, "render", None)
         read_on(client)
     assert len(logged) == 1
     error, done = events(reply_of(client).body)[-2:]

@@ -1,0 +1,43 @@
+"""A conversation made ready for the engine, in steps where it is long."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+from llmdsim.reply.plan import Plan
+from llmdsim.tokenization.chat import last_text, render_chat
+from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.chat_request import ChatRequest, refuse_untrusted
+from llmdsim.web.context import Context
+from llmdsim.web.plans import plan_of
+from llmdsim.web.prompts import is_short, text_prompt
+from llmdsim.web.sampling import Sampling, sampling
+
+
+class Conversation(NamedTuple):
+    """`echoed` is what echo mode answers; `plan` is None where the answer is plain text."""
+
+    prompt: Prompt
+    echoed: Prompt
+    sampled: Sampling
+    plan: Plan | None
+
+
+def prepare(context: Context, chat: ChatRequest) -> Generator[None, None, Conversation]:
+    """What there is to know of a chat before it is given to the engine. Raises ApiError."""
+    refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
+    text = render_chat(chat.messages)
+    if is_short(context, chat, text):
+        prompt = Prompt(context.tokenizer, text)
+    else:
+        prompt = yield from text_prompt(context, chat, text)
+    sampled = sampling(chat, len(prompt), context.limits)
+    if sampled.prompt_logprobs is not None and prompt.long:
+        yield from prompt.lay_out()
+    echoed = prompt
+    if context.echoes:
+        echoed = Prompt(context.tokenizer, last_text(chat.messages))
+        if echoed.long:
+            yield from echoed.lay_out()
+    return Conversation(prompt, echoed, sampled, plan_of(context, chat))

@@ -1,0 +1,35 @@
+"""Why a choice ended, as replies tell it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from llmdsim.engine.sequence import Sequence
+
+json = msgspec.json.encode
+
+
+def chat_finish_reason(sequence: Sequence) -> str:
+    """`tool_calls` for complete calls, but for one that the client named, which is `stop` (vLLM)."""
+    reason = sequence.finish_reason
+    assert reason is not None
+    plan = sequence.ask.plan
+    if reason == "stop" and plan is not None and plan.calls in ("auto", "required"):
+        reply = sequence.reply
+        assert reply is not None
+        if any(part.kind == "call" for part in reply.parts):
+            return "tool_calls"
+    return reason
+
+
+def finish_members(sequence: Sequence, reason: str | None = None) -> bytes:
+    """`"finish_reason":…,"stop_reason":…`; `reason`, where given, is told in place of the engine's."""
+    reply = sequence.reply
+    stop_reason = None
+    if reply is not None and sequence.finish_reason == reply.finish_reason:
+        stop_reason = reply.stop_reason
+    shown = b"null" if stop_reason is None else json(stop_reason)
+    return b'"finish_reason":"%b","stop_reason":%b' % (
+        (reason or sequence.finish_reason or "").encode(),
+        shown,
+    )

@@ -1,0 +1,83 @@
+"""The parts of a chat reply as JSON: reasoning, content and tool calls, whole and bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+
+from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.reply.reply import Delta, Part
+from llmdsim.web.ids import call_id
+from llmdsim.web.wants import ChoiceWants
+
+json = msgspec.json.encode
+
+#: What messages of vLLM have and never use.
+_NO_MORE = b',"refusal":null,"annotations":null,"audio":null,"function_call":null'
+
+
+class PartMembers:
+    """Renders one choice's deltas, in order, as the members of a chunk's `delta`."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._begun = -1
+
+    def render(self, deltas: Sequence[Delta]) -> bytes:
+        """The members for what one step adds; id, type and name are in a call's first delta alone."""
+        members = []
+        for kind, group in groupby(deltas, key=lambda delta: self._parts[delta.part].kind):
+            if kind == "call":
+                members.append(b'"tool_calls":[%b]' % b",".join(map(self._call, group)))
+                continue
+            text = json("".join(delta.text for delta in group))
+            members.append(b'"content":%b' % text if kind == "text" else reasoning_members(text))
+        return b",".join(members)
+
+    def _call(self, delta: Delta) -> bytes:
+        number = delta.part
+        index = sum(part.kind == "call" for part in self._parts[:number])
+        if number == self._begun:
+            return b'{"index":%d,"function":{"arguments":%b}}' % (index, json(delta.text))
+        self._begun = number
+        return b'{"id":"%b","type":"function","index":%d,"function":{"name":%b,"arguments":%b}}' % (
+            call_id(),
+            index,
+            json(self._parts[number].name),
+            json(delta.text),
+        )
+
+
+def reasoning_members(text: bytes) -> bytes:
+    """Reasoning, JSON, under its present name and the one older clients look for."""
+    return b'"reasoning":%b,"reasoning_content":%b' % (text, text)
+
+
+def message_members(sequence: EngineSequence, choice: ChoiceWants) -> bytes:
+    """The members of a whole `message` behind its role."""
+    reply = sequence.reply
+    assert reply is not None
+    if not choice.parted:
+        content = b'"content":"%b%b"' % (choice.lead, reply.json_text())
+        return content + _NO_MORE + b',"reasoning":null'
+    texts = {"text": "", "reasoning": ""}
+    calls = []
+    for part, text in zip(reply.parts, reply.part_texts(), strict=True):
+        if part.kind == "call":
+            calls.append(
+                b'{"id":"%b","type":"function","function":{"name":%b,"arguments":%b}}'
+                % (call_id(), json(part.name), json(text))
+            )
+        else:
+            texts[part.kind] += text
+    plan = sequence.ask.plan
+    shown = json(texts["text"])
+    if choice.lead:
+        shown = b'"%b%b' % (choice.lead, shown[1:])
+    elif not texts["text"] and calls and plan is not None and plan.calls == "auto":
+        shown = b"null"
+    reasoning = reasoning_members(json(texts["reasoning"])) if texts["reasoning"] else b'"reasoning":null'
+    listed = b',"tool_calls":[%b]' % b",".join(calls) if calls else b""
+    return b'"content":%b%b%b,%b' % (shown, _NO_MORE, listed, reasoning)
