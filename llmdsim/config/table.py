@@ -180,6 +180,12 @@ class Config:
         1024, "Upper bound of prompts in one request", low=1, high=65536, group="Replies", effective=True
     )
     response_role: str = option("assistant", "Role of chat replies", group="Replies", effective=True)
+    reasoning_parser: str = option(
+        "",
+        "Whatever is given, chats think before they answer, and their reasoning is told apart",
+        group="Replies",
+        effective=True,
+    )
     return_tokens_as_token_ids: bool = option(
         False, "Write tokens in logprobs as token_id:N", group="Replies", effective=True
     )
@@ -273,23 +279,54 @@ class Config:
     )
 
     # -- Tool calls ------------------------------------------------------------------------------------------
-    max_tool_call_integer_param: int = option(100, "Largest integer argument", group="Tool calls")
-    min_tool_call_integer_param: int = option(0, "Smallest integer argument", group="Tool calls")
-    max_tool_call_number_param: float = option(100.0, "Largest number argument", group="Tool calls")
-    min_tool_call_number_param: float = option(0.0, "Smallest number argument", group="Tool calls")
-    max_tool_call_array_param_length: int = option(5, "Longest array argument", low=0, group="Tool calls")
-    min_tool_call_array_param_length: int = option(1, "Shortest array argument", low=0, group="Tool calls")
+    max_tool_call_integer_param: int = option(
+        100, "Largest integer argument", group="Tool calls", effective=True
+    )
+    min_tool_call_integer_param: int = option(
+        0, "Smallest integer argument", group="Tool calls", effective=True
+    )
+    max_tool_call_number_param: float = option(
+        100.0, "Largest number argument", group="Tool calls", effective=True
+    )
+    min_tool_call_number_param: float = option(
+        0.0, "Smallest number argument", group="Tool calls", effective=True
+    )
+    max_tool_call_array_param_length: int = option(
+        5, "Longest array argument", low=0, group="Tool calls", effective=True
+    )
+    min_tool_call_array_param_length: int = option(
+        1, "Shortest array argument", low=0, group="Tool calls", effective=True
+    )
     tool_call_not_required_param_probability: int = option(
-        50, "Percentage of optional arguments that are given", low=0, high=100, group="Tool calls"
+        50,
+        "Percentage of optional arguments that are given",
+        low=0,
+        high=100,
+        group="Tool calls",
+        effective=True,
     )
     object_tool_call_not_required_field_probability: int = option(
-        50, "Percentage of optional fields that are given in objects", low=0, high=100, group="Tool calls"
+        50,
+        "Percentage of optional fields that are given in objects",
+        low=0,
+        high=100,
+        group="Tool calls",
+        effective=True,
     )
     tool_call_extra_call_probability: int = option(
-        45, "Percentage of going on to one more call", low=0, high=100, group="Tool calls"
+        45, "Percentage of going on to one more call", low=0, high=100, group="Tool calls", effective=True
+    )
+    strict_tool_validation: bool = option(
+        False,
+        "Refuse tools whose schemas use more than what llm-d-inference-sim knows",
+        group="Tool calls",
+        effective=True,
     )
     skip_tool_validation: bool = option(
-        False, "Take tool schemas as they come, as vLLM does", group="Tool calls"
+        False,
+        "Take tool schemas as they come: the default here, and beats the strict check",
+        group="Tool calls",
+        effective=True,
     )
 
     # -- KV cache --------------------------------------------------------------------------------------------
@@ -306,6 +343,18 @@ class Config:
         low=0.0,
         high=1.0,
         group="KV cache",
+    )
+    dummy_transfer_params: bool = option(
+        False,
+        "Answer prefills for remote decoding with the fixed values of llm-d-inference-sim",
+        group="KV cache",
+        effective=True,
+    )
+    remote_decode_finish_reason: bool = option(
+        False,
+        "End such prefills with finish_reason remote_decode, as llm-d-inference-sim does",
+        group="KV cache",
+        effective=True,
     )
     hash_seed: str = option("", "Seed of block hashes", env="PYTHONHASHSEED", group="KV cache")
     zmq_endpoint: str = option(
@@ -463,7 +512,13 @@ class Config:
     pod_namespace: str = option(
         "", "Sent as x-inference-namespace", env="POD_NAMESPACE", group="Pod", effective=True
     )
-    pod_ip: str = option("", "Part of the topic of KV-cache events", env="POD_IP", group="Pod")
+    pod_ip: str = option(
+        "",
+        "Told to whoever reads our KV blocks; part of the topic of KV-cache events",
+        env="POD_IP",
+        group="Pod",
+        effective=True,
+    )
     vllm_server_dev_mode: bool = option(
         False, "Serve development endpoints", env="VLLM_SERVER_DEV_MODE", group="Pod"
     )

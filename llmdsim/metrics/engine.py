@@ -8,6 +8,7 @@ from functools import partial
 from llmdsim.engine.stats import Stats
 from llmdsim.metrics.block import Block, FamilyBlock
 from llmdsim.metrics.families import FAMILIES, Distribution, Labelled
+from llmdsim.reply.author import Author
 
 
 def engine_blocks(
@@ -44,16 +45,22 @@ def engine_blocks(
     return [*blocks, info]
 
 
-def own_blocks(ranks: Sequence[tuple[str, Stats]]) -> list[Block]:
-    """What no vLLM shows: whether the simulator keeps its pace on this machine."""
+def own_blocks(ranks: Sequence[tuple[str, Stats, Author]]) -> list[Block]:
+    """What no vLLM shows: whether the simulator keeps its pace, and to what clients asked for."""
     lateness = FamilyBlock(
         "llmdsim:engine_pass_lateness_seconds",
         "histogram",
         "Seconds by which tokens were revealed later than planned.",
     )
-    for engine, stats in ranks:
+    nonconforming = FamilyBlock(
+        "llmdsim:nonconforming_replies",
+        "counter",
+        "Tool calls and constrained texts that could not be made to follow their schema or expression.",
+    )
+    for engine, stats, author in ranks:
         lateness.add_histogram({"engine": engine}, stats.pass_lateness)
-    return [lateness]
+        nonconforming.add_number({"engine": engine}, partial(getattr, author.composer, "nonconforming"))
+    return [lateness, nonconforming]
 
 
 def _total(read: Callable[[Stats], float], ranks: Sequence[Stats]) -> float:

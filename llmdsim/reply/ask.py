@@ -5,10 +5,11 @@ from typing import Protocol
 import msgspec
 
 from llmdsim.reply.plan import Plan
+from llmdsim.reply.schema import ValueSettings
 from llmdsim.tokenization import Prompt
 
 
-class ReplySettings(Protocol):
+class ReplySettings(ValueSettings, Protocol):
     """The part of `Config` that decides what is said."""
 
     @property
@@ -19,6 +20,8 @@ class ReplySettings(Protocol):
     def length_histogram(self) -> str: ...  # "readme" or "peer"
     @property
     def echo_ignores_max_tokens(self) -> bool: ...
+    @property
+    def tool_call_extra_call_probability(self) -> int: ...  # percent
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@ from random import Random
 from zlib import crc32
 
 from llmdsim.reply.ask import Ask, ReplySettings
-from llmdsim.reply.bank import Bank, Sentence
+from llmdsim.reply.bank import Bank
+from llmdsim.reply.composer import Composer
 from llmdsim.reply.length import peer_length, readme_length, unrequested_length
 from llmdsim.reply.reply import LongSentenceReply, Reply, ShortSentenceReply, TextReply
 from llmdsim.reply.stopping import find_ending, held_back
@@ -27,33 +28,36 @@ class Author:
         self._echo_ignores_max_tokens = config.echo_ignores_max_tokens
         self._requested_length = peer_length if config.length_histogram == "peer" else readme_length
         self._random = Random(config.seed)
-        bank = Bank(tokenizer)
-        self._sentences = bank.sentences
-        self._longest = bank.longest
+        self._bank = Bank(tokenizer)
+        self._sentences = self._bank.sentences
+        self.composer = Composer(config, tokenizer, self._bank)
 
     def write(self, ask: Ask) -> Reply:
         """The whole reply. A random one of ordinary length takes 1 to 3 µs, some 10 µs with stops."""
+        if ask.plan is not None:
+            random = self._random if ask.seed is None else _seeded(ask.seed, ask.prompt)
+            return self.composer.compose(ask, ask.plan, self._total(ask, random), random)
         return self._echo(ask) if self._echoes else self._random_text(ask)
+
+    def _total(self, ask: Ask, random: Random) -> int:
+        most = ask.max_tokens
+        if ask.ignore_eos:
+            return most
+        rule = unrequested_length if ask.requested_max is None else self._requested_length
+        total = rule(most, random)
+        return min(ask.min_tokens, most) if total < ask.min_tokens else total
 
     def _random_text(self, ask: Ask) -> Reply:
         random = self._random if ask.seed is None else _seeded(ask.seed, ask.prompt)
         most = ask.max_tokens
-        if ask.ignore_eos:
-            total = most
-        else:
-            rule = unrequested_length if ask.requested_max is None else self._requested_length
-            total = rule(most, random)
-            if total < ask.min_tokens:
-                total = min(ask.min_tokens, most)
+        total = self._total(ask, random)
         finish_reason = "length" if total == most else "stop"
         if ask.stop or ask.stop_token_ids:
-            sentences = self._draw(total, random)
-            texts = [text for sentence in sentences for text in sentence.texts]
-            ids = [token_id for sentence in sentences for token_id in sentence.ids]
-            return _stopped(Layout.of(texts[:total], ids[:total]), finish_reason, ask)
+            ids, texts = self._bank.tokens(total, random)
+            return _stopped(Layout.of(texts, ids), finish_reason, ask)
         if total > LONG:
-            return LongSentenceReply(self._draw(total, random), total, finish_reason)
-        # `_draw`, but laying out the pieces at the same time: this is nearly every reply.
+            return LongSentenceReply(self._bank.draw(total, random), total, finish_reason)
+        # `Bank.draw`, but laying out the pieces at the same time: this is nearly every reply.
         bank = self._sentences
         size = len(bank)
         draw = random.random
@@ -65,20 +69,6 @@ class Author:
             pieces += sentence.json
         del pieces[total:]
         return ShortSentenceReply(sentences, pieces, finish_reason)
-
-    def _draw(self, total: int, random: Random) -> list[Sentence]:
-        """Random sentences, just as many as it takes to have `total` tokens."""
-        bank = self._sentences
-        size = len(bank)
-        draw = random.random
-        sentences: list[Sentence] = []
-        missing = total
-        while missing > 0:
-            # So many are needed in any case; drawing them together saves most of the time of long replies.
-            more = [bank[int(draw() * size)] for _ in range(missing // self._longest or 1)]
-            sentences += more
-            missing -= sum([sentence.total for sentence in more])
-        return sentences
 
     def _echo(self, ask: Ask) -> Reply:
         """The text asked for, to the letter. `ignore_eos`, or a `min_tokens` beyond its end, adds nothing."""

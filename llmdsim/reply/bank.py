@@ -1,5 +1,7 @@
 """The sentences that random replies are made of, tokenized and JSON-encoded once."""
 
+from random import Random
+
 import msgspec
 
 from llmdsim.tokenization import Tokenizer
@@ -71,4 +73,25 @@ class Bank:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.sentences = [Sentence(text, tokenizer) for text in SENTENCES]
-        self.longest = max(sentence.total for sentence in self.sentences)
+        self._longest = max(sentence.total for sentence in self.sentences)
+
+    def draw(self, total: int, random: Random) -> list[Sentence]:
+        """Random sentences, just as many as it takes to have `total` tokens."""
+        bank = self.sentences
+        size = len(bank)
+        draw = random.random
+        sentences: list[Sentence] = []
+        missing = total
+        while missing > 0:
+            # So many are needed in any case; drawing them together saves most of the time of long replies.
+            more = [bank[int(draw() * size)] for _ in range(missing // self._longest or 1)]
+            sentences += more
+            missing -= sum([sentence.total for sentence in more])
+        return sentences
+
+    def tokens(self, total: int, random: Random) -> tuple[list[int], list[str]]:
+        """Ids and texts of `total` tokens of random sentences, the last one cut."""
+        sentences = self.draw(total, random)
+        ids = [token_id for sentence in sentences for token_id in sentence.ids]
+        texts = [text for sentence in sentences for text in sentence.texts]
+        return ids[:total], texts[:total]

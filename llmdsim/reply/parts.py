@@ -22,15 +22,16 @@ class Stretch(NamedTuple):
 class PartedReply(TextReply):
     """Any text, of which stretches are shown as parts; they are in order and do not overlap.
 
-    A part of which nothing was said before the reply ended is none of `parts`.
+    A part of which nothing was said before the reply ended is none of `parts`. The steps `reasoning` are so.
     """
 
-    __slots__ = ("_stretches", "parts")
+    __slots__ = ("_reasoning", "_stretches", "parts")
 
     def __init__(
         self,
         said: Layout,
         stretches: Sequence[Stretch],
+        reasoning: range,
         finish_reason: str,
         stop_reason: str | int | None = None,
         shown: int | None = None,
@@ -38,6 +39,7 @@ class PartedReply(TextReply):
     ) -> None:
         super().__init__(said, finish_reason, stop_reason, shown, held_back)
         end = self._revealed(self.total)
+        self._reasoning = reasoning
         self._stretches = [stretch for stretch in stretches if stretch.start < min(stretch.stop, end)]
         self.parts = tuple(stretch.part for stretch in self._stretches)
 
@@ -49,6 +51,9 @@ class PartedReply(TextReply):
     def part_texts(self) -> list[str]:
         end = self._revealed(self.total)
         return [self._text[start : min(stop, end)] for _, start, stop in self._stretches]
+
+    def reasoning_tokens(self, steps: int) -> int:
+        return len(self._reasoning[: max(0, steps - self._reasoning.start)])
 
     def _between(self, start: int, stop: int) -> list[Delta]:
         return [

@@ -25,11 +25,21 @@ class Constraint(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`calls` says how many of `functions` to call: none or more, at least one, or the only one just once."""
+    """`calls` says how many of `functions` to call: none or more, at least one, or the only one just once.
 
-    reasoning: bool = False
+    Reasoning that is hidden is made, and takes its tokens, all the same; `reasoning_budget` is the most of
+    them, None or negative for no limit.
+    """
+
+    reasoning: Literal["none", "shown", "hidden"] = "none"
+    reasoning_budget: int | None = None
     functions: tuple[Function, ...] = ()
     calls: Literal["none", "auto", "required", "named"] = "none"
     #: Whether there may be more than one call.
     parallel: bool = True
     constraint: Constraint | None = None
+
+    @property
+    def parted(self) -> bool:
+        """Whether there may be other parts than text."""
+        return self.calls != "none" or self.reasoning != "none"

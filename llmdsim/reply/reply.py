@@ -83,6 +83,10 @@ class Reply(ABC):
         """The whole text of each of `parts`."""
         return [self.text()]
 
+    def reasoning_tokens(self, steps: int) -> int:
+        """How many of the first so many tokens are reasoning, shown or not, its marks left out."""
+        return 0
+
 
 class ShortSentenceReply(Reply):
     """Bank sentences, the last one cut, with all pieces laid out in one list."""

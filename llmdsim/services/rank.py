@@ -40,11 +40,12 @@ class Rank(Service):
     def __init__(self, config: Config, tokenizer: Tokenizer, clock: Any) -> None:
         self.config = config
         self.stats = Stats(config.max_model_len)
+        author = Author(config, tokenizer)
         self.engine = Engine(
             max_num_seqs=config.max_num_seqs,
             max_waiting=config.max_waiting_queue_length,
             pacing=PerRequestPacing(Latency(config)),
-            write=Author(config, tokenizer).write,
+            write=author.write,
             stats=self.stats,
         )
         self.driver = EngineDriver(self.engine, clock)
@@ -69,7 +70,9 @@ class Rank(Service):
         vllm = []
         if not config.disable_log_stats:
             vllm = engine_blocks(self.context.model, ranks, cache_config(config))
-        collector = Collector([*process_blocks(), *vllm, *own_blocks(ranks), http_requests])
+        self.collector = collector = Collector(
+            [*process_blocks(), *vllm, *own_blocks([("0", self.stats, author)]), http_requests]
+        )
         app = new_app()
         for routes in (
             Chat(self.context),

@@ -1,14 +1,17 @@
 """The built-in conversation form: what messages read as when there is no model's chat template.
 
 One line a message: `### role: content`, with `(tool_call_id)` after the role and `[name(arguments)]` for each
-tool call after the content, as llm-d-inference-sim writes it. Messages are decoded JSON objects that have
-been validated elsewhere; whatever still has the wrong shape counts as absent.
+tool call after the content, as llm-d-inference-sim writes it. Media add a line that tells their source, and
+to the prompt as many words as they take tokens. Messages are decoded JSON objects that have been validated
+elsewhere; whatever still has the wrong shape counts as absent.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+
+from llmdsim.tokenization.media import item_of
 
 Message = Mapping[str, Any]
 
@@ -31,7 +34,7 @@ def render_chat(messages: Sequence[Message]) -> str:
         role = message.get("role")
         call_id = message.get("tool_call_id")
         answered = f"({call_id})" if isinstance(call_id, str) and call_id else ""
-        lines.append(f"### {role if isinstance(role, str) else ''}{answered}: {_body(message)}\n")
+        lines.append(f"### {role if isinstance(role, str) else ''}{answered}: {_body(message, True)}\n")
     return "".join(lines)
 
 
@@ -39,36 +42,35 @@ def last_text(messages: Sequence[Message]) -> str:
     """The last message as echo mode answers it, whatever its role: `render_chat`'s line after the colon."""
     if not messages or not isinstance(messages[-1], dict):
         return ""
-    return _body(messages[-1])
+    return _body(messages[-1], False)
 
 
-def _body(message: Message) -> str:
+def _body(message: Message, of_prompt: bool) -> str:
     content = message.get("content")
-    text = content if isinstance(content, str) else _joined_parts(content)
+    text = content if isinstance(content, str) else _joined_parts(content, of_prompt)
     calls = message.get("tool_calls")
     if calls and isinstance(calls, Sequence):
         text += "".join(map(_call, calls))
     return text
 
 
-def _joined_parts(content: object) -> str:
+def _joined_parts(content: object, of_prompt: bool) -> str:
     if not isinstance(content, Sequence) or isinstance(content, bytes):
         return ""
-    texts = (_part(part) for part in content)
+    texts = (_part(part, of_prompt) for part in content)
     return "\n".join(text for text in texts if text is not None)
 
 
-def _part(part: object) -> str | None:
-    """A content part's text; None for audio, video and anything unknown, which leave no line."""
+def _part(part: object, of_prompt: bool) -> str | None:
+    """A content part's text; None for anything unknown, which leaves no line."""
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
         return None
     kind = part.get("type", "text")
-    if kind in ("image_url", "input_image"):
-        image = part.get("image_url")
-        url = image.get("url") if isinstance(image, Mapping) else image
-        return f"image: {url}" if isinstance(url, str) else None
+    item = None if kind == "text" and "text" in part else item_of(part)
+    if item is not None:
+        return f"{item.line}\n{item.placeholders}" if of_prompt else item.line
     text = part.get(_TEXT_KEYS.get(kind, "")) if isinstance(kind, str) else None
     return text if isinstance(text, str) else None
 

@@ -12,11 +12,12 @@ from llmdsim.web.context import Context, content_type
 from llmdsim.web.conversation import prepare
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL, ChatFrames
-from llmdsim.web.generation import Answer, asks_of, generate
+from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
 from llmdsim.web.logprobs import ChatLogprobs
 from llmdsim.web.prompts import ids_json
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.stream import ReplyStream
+from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, chat_body
@@ -49,14 +50,21 @@ class Chat:
         served = context.admit(request, chat.model)
         prompt, echoed, sampled, plan = yield from prepare(context, chat)
         role, lead = self._role_and_lead(chat)
+        # What hides the text of tokens hides their ids and log probabilities as well (vLLM).
+        hides = plan is not None and plan.reasoning == "hidden"
         logprobs = None
-        if sampled.logprobs is not None:
+        if sampled.logprobs is not None and not hides:
             logprobs = ChatLogprobs(sampled.logprobs, context.shows_ids(chat))
-        show_ids = bool(chat.return_token_ids)
+        show_ids = bool(chat.return_token_ids) and not hides
         prompt_ids = (yield from ids_json(prompt)) if show_ids else NULL
         choice = ChoiceWants(
-            prompt, lead=lead, logprobs=logprobs, prompt_ids=prompt_ids, parted=plan is not None
+            prompt,
+            lead=lead,
+            logprobs=logprobs,
+            prompt_ids=prompt_ids,
+            parted=plan is not None and plan.parted,
         )
+        head = reply_head(context, request, served, chat.request_id)
         wants = ReplyWants(
             choices=[choice] * sampled.n,
             prompt_tokens=len(prompt),
@@ -64,10 +72,12 @@ class Chat:
             usage=context.always_usage or chat.include_usage,
             continuous_usage=context.always_usage or chat.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
+            reasoning=bool(context.config.reasoning_parser),
             prompt_logprobs=sampled.prompt_logprobs,
         )
+        if (transfer := transfer_of(chat)) is not None:
+            told_transfer(context, wants, transfer, "chatcmpl-" + head.id)
         asks = asks_of(context, prompt, echoed, sampled, plan)
-        head = reply_head(context, request, served, chat.request_id)
         answer: Answer
         if chat.stream:
             answer = ReplyStream(request, context.driver, ChatFrames(head, role, wants), context.turns)

@@ -38,11 +38,33 @@ class NamedFunction(msgspec.Struct):
     name: str
 
 
-class NamedTool(msgspec.Struct):
-    """`tool_choice` where it names the tool to call."""
+class AllowedTool(msgspec.Struct):
+    """`tool_choice.allowed_tools.tools[]`."""
 
     function: NamedFunction
     type: Literal["function"] = "function"
+
+
+class AllowedTools(msgspec.Struct):
+    """`tool_choice.allowed_tools`."""
+
+    tools: list[AllowedTool]
+    mode: Literal["auto", "required"] = "auto"
+
+
+class ToolChoice(msgspec.Struct):
+    """`tool_choice` where it names the tool to call, or those that may be called."""
+
+    type: Literal["function", "allowed_tools"] = "function"
+    function: NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The functions that may be called."""
+        if self.allowed_tools is not None:
+            return [tool.function.name for tool in self.allowed_tools.tools]
+        return [] if self.function is None else [self.function.name]
 
 
 class ChatRequest(GenerationRequest, kw_only=True):
@@ -57,7 +79,7 @@ class ChatRequest(GenerationRequest, kw_only=True):
     echo: bool = False
     tools: list[Tool] | None = None
     #: as sent; read `tool_choice`, which knows the default
-    given_tool_choice: str | NamedTool | UnsetType | None = msgspec.field(default=UNSET, name="tool_choice")
+    given_tool_choice: str | ToolChoice | UnsetType | None = msgspec.field(default=UNSET, name="tool_choice")
     parallel_tool_calls: bool | None = True
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     include_reasoning: bool = True
@@ -79,8 +101,8 @@ class ChatRequest(GenerationRequest, kw_only=True):
         return self.max_tokens, "max_tokens"
 
     @property
-    def tool_choice(self) -> str | NamedTool:
-        """ "none", "auto", "required" or a named tool; left out, "auto" with tools and "none" without."""
+    def tool_choice(self) -> str | ToolChoice:
+        """ "none", "auto", "required" or tools by name; left out, "auto" with tools and "none" without."""
         choice = self.given_tool_choice
         if choice is UNSET:
             return "auto" if self.tools else "none"
@@ -158,9 +180,11 @@ def _tools_fit(request: ChatRequest) -> bool:
         return True
     if tools is None:
         return False
-    if isinstance(choice, NamedTool):
-        name = choice.function.name
-        return name != "" and any(tool.function.name == name for tool in tools)
+    if isinstance(choice, ToolChoice):
+        if (choice.allowed_tools is None) != (choice.type == "function"):
+            return False
+        names = choice.names
+        return bool(names) and "" not in names and {tool.function.name for tool in tools}.issuperset(names)
     return choice in ("auto", "required")
 
 

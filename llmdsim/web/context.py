@@ -16,6 +16,7 @@ from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.errors import shutting_down, unknown_model
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.limits import Limits
+from llmdsim.web.transfer import Connector
 from llmdsim.web.turns import Turns
 from llmdsim.wire.request import Request
 
@@ -68,6 +69,7 @@ class Context:
     #: The name that replies and metrics show, whichever alias was asked for.
     model: str = field(init=False)
     base: Served = field(init=False)
+    connector: Connector = field(init=False)
     #: The system fingerprint as JSON.
     fingerprint_json: bytes = field(init=False)
     echoes: bool = field(init=False)
@@ -85,6 +87,7 @@ class Context:
         # Differently configured servers differ, as in vLLM.
         digest = zlib.crc32(json(shown(config)))
         self.fingerprint_json = json(f"vllm-{VLLM_VERSION}-{digest:08x}")
+        self.connector = Connector(config)
         self.serve_on(self.port)
 
     def serve_on(self, port: int) -> None:

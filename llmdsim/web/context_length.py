@@ -54,11 +54,16 @@ def check_context(request: ChatRequest | TextRequest, prompt_tokens: int, limits
             raise ApiError(400, f"{rule}. However, you requested {shown(total)} tokens ({parts}).")
     check_budget(request, limits)
     if prompt_tokens > context:
-        message = (
-            f"This model's maximum context length is {context} tokens. However, your prompt has "
-            f"{prompt_tokens} input tokens, too many even for an empty answer. Send a shorter one."
-        )
-        raise ApiError.parameter(message, "input_tokens", prompt_tokens)
+        raise over_context(prompt_tokens, limits)
+
+
+def over_context(prompt_tokens: int, limits: Limits) -> ApiError:
+    """The 400 for a prompt that is longer than the context."""
+    message = (
+        f"This model's maximum context length is {limits.max_model_len} tokens. However, your prompt has "
+        f"{prompt_tokens} input tokens, too many even for an empty answer. Send a shorter one."
+    )
+    return ApiError.parameter(message, "input_tokens", prompt_tokens)
 
 
 def check_prompt(request: ChatRequest | TextRequest, prompt_tokens: int, context: int) -> None:

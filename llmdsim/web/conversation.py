@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from llmdsim.reply.plan import Plan
 from llmdsim.tokenization.chat import last_text, render_chat
+from llmdsim.tokenization.media import media_tokens
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.chat_request import ChatRequest, refuse_untrusted
 from llmdsim.web.context import Context
+from llmdsim.web.context_length import over_context
 from llmdsim.web.plans import plan_of
 from llmdsim.web.prompts import is_short, text_prompt
 from llmdsim.web.sampling import Sampling, sampling
@@ -27,6 +29,10 @@ class Conversation(NamedTuple):
 def prepare(context: Context, chat: ChatRequest) -> Generator[None, None, Conversation]:
     """What there is to know of a chat before it is given to the engine. Raises ApiError."""
     refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
+    media = media_tokens(chat.messages)
+    if media > context.limits.max_model_len and chat.truncate_prompt_tokens is None:
+        # Here, since what is rendered has a word for each of these tokens.
+        raise over_context(media, context.limits)
     text = render_chat(chat.messages)
     if is_short(context, chat, text):
         prompt = Prompt(context.tokenizer, text)

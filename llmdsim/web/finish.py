@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from llmdsim.engine.sequence import Sequence
+from llmdsim.web.transfer import PrefillAnswer
 
 json = msgspec.json.encode
 
@@ -22,14 +23,16 @@ def chat_finish_reason(sequence: Sequence) -> str:
     return reason
 
 
-def finish_members(sequence: Sequence, reason: str | None = None) -> bytes:
+def finish_members(
+    sequence: Sequence, reason: str | None = None, prefill: PrefillAnswer | None = None
+) -> bytes:
     """`"finish_reason":…,"stop_reason":…`; `reason`, where given, is told in place of the engine's."""
     reply = sequence.reply
+    told = reason or sequence.finish_reason or ""
+    if prefill is not None:
+        told = prefill.finish_reason(told)
     stop_reason = None
     if reply is not None and sequence.finish_reason == reply.finish_reason:
         stop_reason = reply.stop_reason
     shown = b"null" if stop_reason is None else json(stop_reason)
-    return b'"finish_reason":"%b","stop_reason":%b' % (
-        (reason or sequence.finish_reason or "").encode(),
-        shown,
-    )
+    return b'"finish_reason":"%b","stop_reason":%b' % (told.encode(), shown)

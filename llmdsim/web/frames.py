@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import msgspec
 
 from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.reply.reply import Reply
 from llmdsim.web.errors import ApiError
 from llmdsim.web.finish import chat_finish_reason, finish_members
 from llmdsim.web.parts import PartMembers
 from llmdsim.web.reply_head import ReplyHead
-from llmdsim.web.usage import prompt_details, usage
+from llmdsim.web.transfer import PrefillAnswer
+from llmdsim.web.usage import completion_details, prompt_details, usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire import sse
 
@@ -54,13 +57,24 @@ class Frames(ABC):
         """The end of a stream that cannot be completed."""
 
 
+class Finish(NamedTuple):
+    """What a choice's last frame says more: members with its reason, and `PrefillAnswer.members`."""
+
+    reason: bytes
+    transfer: tuple[bytes, bytes]
+
+    @classmethod
+    def of(cls, sequence: EngineSequence, prefill: PrefillAnswer | None, reason: str | None = None) -> Finish:
+        """Of a sequence that has ended; `reason`, where given, is told in place of the engine's."""
+        transfer = (NULL, b"") if prefill is None else prefill.members(sequence)
+        return cls(finish_members(sequence, reason, prefill), transfer)
+
+
 class ChunkFrames(Frames):
     """Frames of OpenAI's chunks, one a token."""
 
     #: The member that holds a token's text, up to the text.
     text_member: bytes
-    #: Further members of the usage that frames carry, with their leading comma.
-    usage_details: bytes
 
     def __init__(self, head: ReplyHead, prefix: str, object_: bytes, wants: ReplyWants) -> None:
         self.wants = wants
@@ -81,21 +95,21 @@ class ChunkFrames(Frames):
 
     @abstractmethod
     def after(
-        self, finish: bytes | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes
+        self, finish: Finish | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes
     ) -> bytes:
         """The rest of a token's frame.
 
-        `finish` are the finish members of the last one; `usage` is a member with its leading comma, or empty;
-        the others are JSON values.
+        `finish` is what the last one says more; `usage` is a member with its leading comma, or empty; the
+        others are JSON values.
         """
 
     @abstractmethod
     def begin(self, index: int) -> tuple[bytes, bytes, bytes]:
         """When a choice begins: frames before its first, what its text begins with, and its prompt's ids."""
 
-    def finish(self, sequence: EngineSequence) -> bytes:
-        """The members of a choice's last frame that say why it ends."""
-        return finish_members(sequence)
+    def finish(self, sequence: EngineSequence) -> Finish:
+        """What a choice's last frame says more."""
+        return Finish.of(sequence, self.wants.prefill)
 
     def added(self, index: int, sequence: EngineSequence, start: int, stop: int) -> list[bytes | None]:
         """What each step adds, as members; None where it only shows in ids and log probabilities."""
@@ -150,7 +164,7 @@ class ChunkFrames(Frames):
         sequence: EngineSequence,
         start: int,
         stop: int,
-        finish: bytes | None,
+        finish: Finish | None,
         lead: bytes,
         prompt_ids: bytes,
     ) -> bytes:
@@ -178,23 +192,33 @@ class ChunkFrames(Frames):
                 if choice.prompt_only:
                     end, texts = token, []
                 logprobs = choice.logprobs.render(reply.ids(token, end), texts, token)
-            usage_member = self.usage_member(choice, min(token + 1, stop))
+            usage_member = self.usage_member(choice, min(token + 1, stop), reply)
             out += [before, members or b"", self.after(last, logprobs, ids, prompt_ids, usage_member)]
             prompt_ids = NULL
         return b"".join(out)
 
-    def usage_member(self, choice: ChoiceWants, completion_tokens: int) -> bytes:
-        """The usage so far of a choice, as a member with its leading comma, where every frame has it."""
+    def usage_member(self, choice: ChoiceWants, tokens: int, reply: Reply | None) -> bytes:
+        """A choice's usage after so many tokens, as a member with its leading comma, where frames have it."""
         if not self.wants.continuous_usage:
             return b""
-        return b',"usage":%b' % usage(len(choice.prompt), completion_tokens, self.usage_details)
+        return b',"usage":%b' % usage(len(choice.prompt), tokens, self.details_so_far(tokens, reply))
+
+    def details_so_far(self, tokens: int, reply: Reply | None) -> bytes:
+        """Further members of that usage, with their leading comma."""
+        return b""
+
+    def last_details(self) -> bytes:
+        """Further members of the usage that comes last, with their leading comma."""
+        return b""
 
     def end(self, sequence: EngineSequence, completion_tokens: int, cached_tokens: int) -> bytes:
         wants = self.wants
         if not wants.usage:
             return sse.DONE
         # Without choices, a frame leaves nulls out.
-        details = prompt_details(cached_tokens) if wants.cached else b""
+        details = (
+            prompt_details(wants.shown_cached(cached_tokens)) if wants.cached else b""
+        ) + self.last_details()
         counts = usage(wants.prompt_tokens, completion_tokens, details)
         return b'%b],"usage":%b%b}\n\n%b' % (self._base, counts, self._fingerprint, sse.DONE)
 
@@ -206,12 +230,12 @@ class ChatFrames(ChunkFrames):
     """Frames of `chat.completion.chunk`."""
 
     text_member = b'"content":"'
-    usage_details = b',"completion_tokens_details":null'
 
     def __init__(self, head: ReplyHead, role: str, wants: ReplyWants) -> None:
         super().__init__(head, "chatcmpl-", b"chat.completion.chunk", wants)
         self._role = json(role)
         self._begun = False
+        self._reasoning_tokens = 0
         self._parts: dict[int, PartMembers] = {}
 
     def begin(self, index: int) -> tuple[bytes, bytes, bytes]:
@@ -223,19 +247,29 @@ class ChatFrames(ChunkFrames):
         roles = [
             b'%b{"index":%d,"delta":{"role":%b,"content":""},"logprobs":null,"finish_reason":null}]%b'
             b',"prompt_token_ids":%b,"prompt_text":null}\n\n'
-            % (self._base, index, self._role, self.usage_member(choice, 0), choice.prompt_ids)
+            % (self._base, index, self._role, self.usage_member(choice, 0, None), choice.prompt_ids)
             for index, choice in enumerate(choices)
         ]
         echoes = [
             b'%b{"index":%d,"delta":{"content":"%b"},"logprobs":null,"finish_reason":null}]%b}\n\n'
-            % (self._base, index, choice.lead, self.usage_member(choice, 0))
+            % (self._base, index, choice.lead, self.usage_member(choice, 0, None))
             for index, choice in enumerate(choices)
             if choice.lead
         ]
         return b"".join(roles + echoes), b"", NULL
 
-    def finish(self, sequence: EngineSequence) -> bytes:
-        return finish_members(sequence, chat_finish_reason(sequence))
+    def finish(self, sequence: EngineSequence) -> Finish:
+        if self.wants.reasoning and sequence.reply is not None:
+            self._reasoning_tokens += sequence.reply.reasoning_tokens(sequence.revealed)
+        return Finish.of(sequence, self.wants.prefill, chat_finish_reason(sequence))
+
+    def details_so_far(self, tokens: int, reply: Reply | None) -> bytes:
+        if not self.wants.reasoning:
+            return completion_details(None)
+        return completion_details(0 if reply is None else reply.reasoning_tokens(tokens))
+
+    def last_details(self) -> bytes:
+        return completion_details(self._reasoning_tokens) if self.wants.reasoning else b""
 
     def added(self, index: int, sequence: EngineSequence, start: int, stop: int) -> list[bytes | None]:
         if not self.wants.choices[index].parted:
@@ -251,7 +285,7 @@ class ChatFrames(ChunkFrames):
         return b'%b{"index":%d,"delta":{' % (self._base, index)
 
     def after(
-        self, finish: bytes | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes
+        self, finish: Finish | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes
     ) -> bytes:
         if finish is None:
             return (
@@ -259,8 +293,8 @@ class ChatFrames(ChunkFrames):
                 % (logprobs, ids, usage)
             )
         return (
-            b'},"logprobs":%b,%b,"token_ids":%b,"weight_versions":null}]%b%b,"kv_transfer_params":null}\n\n'
-            % (logprobs, finish, ids, usage, self._finish_tail)
+            b'},"logprobs":%b,%b,"token_ids":%b,"weight_versions":null}]%b%b,"kv_transfer_params":%b%b}\n\n'
+            % (logprobs, finish.reason, ids, usage, self._finish_tail, *finish.transfer)
         )
 
 
@@ -268,7 +302,6 @@ class TextFrames(ChunkFrames):
     """Frames of `text_completion`; what is echoed, and the prompt's ids, are in a choice's first one."""
 
     text_member = b'"text":"'
-    usage_details = b""
 
     def __init__(self, head: ReplyHead, wants: ReplyWants) -> None:
         super().__init__(head, "cmpl-", b"text_completion", wants)
@@ -281,17 +314,18 @@ class TextFrames(ChunkFrames):
         return b'%b{"index":%d,' % (self._base, index)
 
     def after(
-        self, finish: bytes | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes
+        self, finish: Finish | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes
     ) -> bytes:
         return (
             b',"logprobs":%b,%b,"prompt_token_ids":%b,"token_ids":%b,"weight_versions":null}]%b%b'
-            b',"kv_transfer_params":null}\n\n'
+            b',"kv_transfer_params":%b%b}\n\n'
             % (
                 logprobs,
-                b'"finish_reason":null,"stop_reason":null' if finish is None else finish,
+                b'"finish_reason":null,"stop_reason":null' if finish is None else finish.reason,
                 prompt_ids,
                 ids,
                 usage,
                 b"" if finish is None else self._finish_tail,
+                *((NULL, b"") if finish is None else finish.transfer),
             )
         )

@@ -16,6 +16,7 @@ from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.sampling import Sampling
+from llmdsim.web.transfer import PrefillAnswer, Transfer
 from llmdsim.web.wants import ReplyWants
 from llmdsim.wire.request import Request
 
@@ -52,6 +53,13 @@ def asks_of(
         )
         for choice in range(sampling.n)
     ]
+
+
+def told_transfer(context: Context, wants: ReplyWants, transfer: Transfer, reply_id: str) -> None:
+    """Have the reply tell what a transfer of KV blocks asks for; `reply_id` has its prefix."""
+    if transfer.to_decode:
+        wants.prefill = PrefillAnswer(context.connector, reply_id, context.port)
+    wants.told_cached = transfer.cached
 
 
 def refuse_too_much(context: Context, asks: Sequence[Sequence[Ask]], wants: ReplyWants) -> None:

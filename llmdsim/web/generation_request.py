@@ -98,6 +98,11 @@ class GenerationRequest(msgspec.Struct, kw_only=True):
     truncation_side: Literal["left", "right"] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    #: what older vLLMs had in place of `structured_outputs`
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     thinking_token_budget: Annotated[int, Meta(ge=-1)] | None = None
     use_beam_search: bool = False
     length_penalty: float = 1.0
@@ -116,6 +121,9 @@ class GenerationRequest(msgspec.Struct, kw_only=True):
     cache_salt: str | None = None
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
+    #: what older proxies send in place of `kv_transfer_params`; with these, nobody asks for the rest of it
+    do_remote_decode: bool | None = None
+    do_remote_prefill: bool | None = None
     vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None = None
     repetition_detection: RepetitionDetection | None = None
     stream_interval: Annotated[int, Meta(ge=1)] | None = None

@@ -76,7 +76,7 @@ def message_members(sequence: EngineSequence, choice: ChoiceWants) -> bytes:
     shown = json(texts["text"])
     if choice.lead:
         shown = b'"%b%b' % (choice.lead, shown[1:])
-    elif not texts["text"] and calls and plan is not None and plan.calls == "auto":
+    elif not texts["text"] and plan is not None and plan.calls in ("none", "auto"):
         shown = b"null"
     reasoning = reasoning_members(json(texts["reasoning"])) if texts["reasoning"] else b'"reasoning":null'
     listed = b',"tool_calls":[%b]' % b",".join(calls) if calls else b""

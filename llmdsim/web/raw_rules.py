@@ -122,7 +122,10 @@ def tools(data: dict[str, Any]) -> None:
     if offered is None:
         raise ApiError.parameter("With `tool_choice`, `tools` must be set.", "tool_choice")
     if isinstance(choice, dict):
-        _named_tool(choice, offered)
+        if choice.get("type") == "allowed_tools":
+            _allowed_tools(choice, offered)
+        else:
+            _named_tool(choice, offered)
     elif choice not in ("auto", "required"):
         message = (
             f'Invalid value for `tool_choice`: {shown(choice)}; use "none", "auto", "required" or a name.'
@@ -141,6 +144,20 @@ def _named_tool(choice: dict[str, Any], offered: object) -> None:
     # A tool without a name is left to the type check, which says so; vLLM answers 500 here.
     if name not in _tool_names(offered):
         raise ApiError.parameter("`tool_choice` does not match any of the `tools` offered.", "tool_choice")
+
+
+def _allowed_tools(choice: dict[str, Any], offered: object) -> None:
+    allowed = choice.get("allowed_tools")
+    tools = allowed.get("tools") if isinstance(allowed, dict) else None
+    if not isinstance(tools, list) or not tools:
+        message = "`tool_choice` of type `allowed_tools` lists no tools in its `allowed_tools.tools`."
+        raise ApiError.parameter(message, "tool_choice.allowed_tools")
+    missing = _tool_names(tools) - _tool_names(offered)
+    if missing:
+        message = (
+            f"`tool_choice` allows what is none of the `tools` offered: {shown(sorted(map(str, missing)))}."
+        )
+        raise ApiError.parameter(message, "tool_choice.allowed_tools")
 
 
 def _tool_names(offered: object) -> set[object]:

@@ -9,16 +9,19 @@ from klein import Klein
 from twisted.internet.defer import Deferred
 
 from llmdsim.reply.ask import Ask
+from llmdsim.reply.plan import Plan
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.constraints import constraint_of, is_constrained
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.frames import NULL, TextFrames
-from llmdsim.web.generation import Answer, asks_of, generate
+from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
 from llmdsim.web.logprobs import TextLogprobs
 from llmdsim.web.prompts import ids_json, ids_prompt, is_short, text_prompt
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import Sampling, sampling
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.text_request import TextRequest, checked, decode_text, prompts, typed
+from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, text_body
@@ -51,6 +54,7 @@ class Text:
             text = decode_text(request.body, content_type(request))
         served = context.admit(request, text.model)
         limits = context.limits
+        plan = Plan(constraint=constraint_of(text)) if is_constrained(text) else None
         asks: list[list[Ask]] = []
         choices: list[ChoiceWants] = []
         prompt_tokens = 0
@@ -72,7 +76,7 @@ class Text:
             # A streamed echo tells the prompt's ids unasked (vLLM).
             show_ids = text.return_token_ids or (text.echo and text.stream)
             prompt_ids = (yield from ids_json(prompt)) if show_ids else NULL
-            asks.append(asks_of(context, prompt, prompt, sampled))
+            asks.append(asks_of(context, prompt, prompt, sampled, plan))
             lead = _lead(text, prompt)
             choices += [self._choice(text, prompt, sampled, prompt_ids, lead) for _ in range(sampled.n)]
         wants = ReplyWants(
@@ -85,6 +89,8 @@ class Text:
             prompt_logprobs=counted,
         )
         head = reply_head(context, request, served, text.request_id)
+        if (transfer := transfer_of(text)) is not None:
+            told_transfer(context, wants, transfer, "cmpl-" + head.id)
         answer: Answer
         if text.stream:
             answer = ReplyStream(request, context.driver, TextFrames(head, wants), context.turns)

@@ -13,6 +13,13 @@ def usage(prompt_tokens: int, completion_tokens: int, details: bytes = b"") -> b
     )
 
 
+def completion_details(reasoning_tokens: int | None) -> bytes:
+    """The member `completion_tokens_details`, an object where reasoning is told, else null."""
+    if reasoning_tokens is None:
+        return b',"completion_tokens_details":null'
+    return b',"completion_tokens_details":{"reasoning_tokens":%d}' % reasoning_tokens
+
+
 def prompt_details(cached_tokens: int | None) -> bytes:
     """The member `prompt_tokens_details`, an object where cached tokens are told, else null."""
     if cached_tokens is None:

@@ -8,6 +8,7 @@ import msgspec
 
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.logprobs import LogprobShape
+from llmdsim.web.transfer import PrefillAnswer
 
 
 class ChoiceWants(msgspec.Struct):
@@ -36,5 +37,17 @@ class ReplyWants(msgspec.Struct, kw_only=True):
     usage: bool = False
     continuous_usage: bool = False
     cached: bool = True
+    #: Tell how many tokens were reasoning.
+    reasoning: bool = False
+    #: `ec_transfer_params` as JSON.
+    ec_transfer: bytes = b"null"
+    #: Of a prefill whose blocks another server reads.
+    prefill: PrefillAnswer | None = None
+    #: Cached tokens to tell, where a prefill elsewhere told them.
+    told_cached: int | None = None
     #: Alternatives listed for each token of the prompt; None for no `prompt_logprobs`.
     prompt_logprobs: int | None = None
+
+    def shown_cached(self, cached_tokens: int) -> int:
+        """Cached tokens as told: `cached_tokens`, or what a prefill elsewhere told."""
+        return cached_tokens if self.told_cached is None else self.told_cached

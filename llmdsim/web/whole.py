@@ -17,7 +17,7 @@ from llmdsim.web.finish import chat_finish_reason, finish_members
 from llmdsim.web.logprobs import LogprobShape, prompt_logprobs
 from llmdsim.web.parts import message_members
 from llmdsim.web.reply_head import ReplyHead
-from llmdsim.web.usage import prompt_details, usage
+from llmdsim.web.usage import completion_details, prompt_details, usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire.request import Request
 
@@ -111,11 +111,28 @@ class WholeReply:
             self._driver.abort(sequence)
 
 
-def reply_usage(wants: ReplyWants, completion_tokens: int, cached_tokens: int) -> bytes:
+def reply_usage(
+    wants: ReplyWants, completion_tokens: int, cached_tokens: int, reasoning_tokens: int | None = None
+) -> bytes:
     """The usage object of chat and text replies."""
-    details = prompt_details(cached_tokens if wants.cached else None)
-    details += b',"completion_tokens_details":null'
+    details = prompt_details(
+        wants.shown_cached(cached_tokens) if wants.cached else None
+    ) + completion_details(reasoning_tokens)
     return usage(wants.prompt_tokens, completion_tokens, details)
+
+
+def transfer_members(wants: ReplyWants, sequences: Sequence[EngineSequence]) -> tuple[bytes, bytes]:
+    """`PrefillAnswer.members` of the first choice, whose prompt's blocks are those that are read (vLLM)."""
+    return (NULL, b"") if wants.prefill is None else wants.prefill.members(sequences[0])
+
+
+def reasoning_tokens(sequences: Sequence[EngineSequence]) -> int:
+    """Tokens of all choices that are reasoning."""
+    return sum(
+        sequence.reply.reasoning_tokens(sequence.revealed)
+        for sequence in sequences
+        if sequence.reply is not None
+    )
 
 
 def _text(choice: ChoiceWants, reply: Reply) -> bytes:
@@ -154,24 +171,33 @@ def chat_body(
                     role_json,
                     message_members(sequence, choice),
                     NULL if choice.logprobs is None else _logprobs(choice.logprobs, choice, reply),
-                    finish_members(sequence, chat_finish_reason(sequence)),
+                    finish_members(sequence, chat_finish_reason(sequence), wants.prefill),
                     json(reply.ids(0, reply.total)) if wants.token_ids else NULL,
                 )
             )
         first = wants.choices[0]
+        params, flat = transfer_members(wants, sequences)
         return (
             b'{"id":%b,"object":"chat.completion","created":%d,"model":%b,"choices":[%b],"service_tier":null,'
             b'"system_fingerprint":%b,"usage":%b,"prompt_logprobs":%b,"prompt_token_ids":%b,"prompt_text":null,'
-            b'"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}'
+            b'"kv_transfer_params":%b,"ec_transfer_params":%b,"metrics":null%b}'
             % (
                 json("chatcmpl-" + head.id),
                 head.created,
                 head.model,
                 b",".join(choices),
                 head.fingerprint,
-                reply_usage(wants, completion_tokens, cached_tokens),
+                reply_usage(
+                    wants,
+                    completion_tokens,
+                    cached_tokens,
+                    reasoning_tokens(sequences) if wants.reasoning else None,
+                ),
                 _prompt_logprobs(first, wants.prompt_logprobs),
                 first.prompt_ids,
+                params,
+                wants.ec_transfer,
+                flat,
             )
         )
 
@@ -196,16 +222,17 @@ def text_body(
                     sequence.index,
                     _text(choice, reply),
                     NULL if choice.logprobs is None else _logprobs(choice.logprobs, choice, reply),
-                    finish_members(sequence),
+                    finish_members(sequence, None, wants.prefill),
                     json(reply.ids(0, reply.total)) if wants.token_ids else NULL,
                     _prompt_logprobs(choice, wants.prompt_logprobs),
                     choice.prompt_ids,
                 )
             )
+        params, flat = transfer_members(wants, sequences)
         return (
             b'{"id":%b,"object":"text_completion","created":%d,"model":%b,"choices":[%b],"service_tier":null,'
-            b'"system_fingerprint":%b,"usage":%b,"kv_transfer_params":null,"ec_transfer_params":null,'
-            b'"metrics":null}'
+            b'"system_fingerprint":%b,"usage":%b,"kv_transfer_params":%b,"ec_transfer_params":null,'
+            b'"metrics":null%b}'
             % (
                 json("cmpl-" + head.id),
                 head.created,
@@ -213,6 +240,8 @@ def text_body(
                 b",".join(choices),
                 head.fingerprint,
                 reply_usage(wants, completion_tokens, cached_tokens),
+                params,
+                flat,
             )
         )
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from llmdsim.config import parse
 from llmdsim.engine.stats import Stats
 from llmdsim.metrics import Collector, HttpRequests, own_blocks
+from llmdsim.reply.author import Author
+from llmdsim.tokenization import BuiltinTokenizer
 from tests.metrics.pages import collector, families
 from tests.metrics.vllm import FAMILIES
 
@@ -17,7 +20,13 @@ def test_every_family_and_label_value_is_documented() -> None:
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
     words = set(re.findall(r"`([\w:]+)`", rows))
     stats = Stats(16)
-    others = Collector([*own_blocks([("0", stats)]), HttpRequests(lambda: 0.0)])
+    author = Author(parse(["--model", "m"], {}), BuiltinTokenizer())
+    others = Collector(
+        [
+            *own_blocks([("0", stats, author)]),
+            HttpRequests(lambda: 0.0),
+        ]
+    )
     shown = {**families(collector(stats)), **families(others)}
     for name, family in shown.items():
         if not name.endswith("_created"):

@@ -16,6 +16,15 @@ class Settings:
     seed: int | None = 1
     length_histogram: str = "readme"
     echo_ignores_max_tokens: bool = False
+    tool_call_extra_call_probability: int = 45
+    max_tool_call_integer_param: int = 100
+    min_tool_call_integer_param: int = 0
+    max_tool_call_number_param: float = 100.0
+    min_tool_call_number_param: float = 0.0
+    max_tool_call_array_param_length: int = 5
+    min_tool_call_array_param_length: int = 1
+    tool_call_not_required_param_probability: int = 50
+    object_tool_call_not_required_field_probability: int = 50
 
 
 def author(**settings: Any) -> Author:

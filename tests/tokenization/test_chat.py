@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmdsim.tokenization import last_text, render_chat
+from llmdsim.tokenization import BuiltinTokenizer, last_text, render_chat
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
 
@@ -39,30 +39,6 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '
             '### assistant: [f({"x":1})]\n',
         ),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}, "### assistant: [f()]\n"),
-        (
-            {
-                "role": "user",
-                "content": [
-                    {"type": "text", "text": "see"},
-                    {"type": "image_url", "image_url": {"url": "http://x/a.jpg"}},
-                ],
-            },
-            "### user: see\nimage: http://x/a.jpg\n",
-        ),
-        (
-            {
-                "role": "user",
-                "content": [
-                    {"type": "text", "text": "a"},
-                    {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
-                    {"type": "video_url", "video_url": {"url": "http://x/v"}},
-                    {"type": "text", "text": "b"},
-                ],
-            },
-            "### user: a\nb\n",
-        ),
-        ({"role": "user", "content": [{"type": "input_image", "image_url": "u"}]}, "### user: image: u\n"),
-        ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": 5}}]}, "### user: \n"),
         ({"role": "user", "content": ["plain", {"text": "untyped"}]}, "### user: plain\nuntyped\n"),
         ({"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, "### assistant: no\n"),
     ],
@@ -70,6 +46,43 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '
 def test_one_message(message: dict[str, Any], line: str) -> None:
     assert render_chat([message]) == line
     assert last_text([{"role": "user", "content": "earlier"}, message]) == line[line.index(": ") + 2 : -1]
+
+
+@pytest.mark.parametrize(
+    ("part", "line", "tokens"),
+    [
+        ({"type": "image_url", "image_url": {"url": "http://x/a.jpg"}}, "image: http://x/a.jpg", 256),
+        ({"image_url": {"url": "http://x/a.jpg"}}, "image: http://x/a.jpg", 256),
+        ({"type": "image_url", "image_url": "u"}, "image: u", 256),
+        ({"type": "input_image", "image_url": "u"}, "image: u", 256),
+        ({"type": "input_image", "file_id": "f1"}, "image: f1", 256),
+        ({"type": "image_url", "image_url": {"url": 5}, "uuid": "a"}, "image", 256),
+        ({"type": "image_embeds", "image_embeds": "AAAA"}, "image: AAAA", 256),
+        ({"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}, "audio: AA", 128),
+        ({"type": "audio_url", "audio_url": {"url": "http://x/v"}}, "audio: http://x/v", 128),
+        ({"type": "video_url", "video_url": {"url": "http://x/v"}}, "video: http://x/v", 1024),
+    ],
+)
+def test_r85_each_item_of_media_takes_its_tokens(part: dict[str, Any], line: str, tokens: int) -> None:
+    message = {
+        "role": "user",
+        "content": [{"type": "text", "text": "see"}, part, {"type": "text", "text": "b"}],
+    }
+    bare = {"role": "user", "content": f"see\n{line}\nb"}
+    tokenizer = BuiltinTokenizer()
+    assert tokenizer.count(render_chat([message])) == tokenizer.count(render_chat([bare])) + tokens
+    assert last_text([message]) == f"see\n{line}\nb"
+
+
+def test_data_goes_by_its_checksum() -> None:
+    def prompt(data: str) -> str:
+        url = "data:image/png;base64," + data
+        return render_chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
+
+    first, second = prompt("A" * 100_000), prompt("A" * 99_999 + "B")
+    assert first != second
+    assert len(first) == len(second) < 2000
+    assert first.startswith("### user: image: data:image/png;base64,AAAA")
 
 
 def test_messages_follow_each_other() -> None:

@@ -85,7 +85,11 @@ def _whole(path: str, document: Any) -> Answer:
     if None not in shown:
         assert sum(map(len, shown)) == tokens
     for choice in choices:
-        assert choice["finish_reason"] in ("stop", "length")
+        _reason(choice["finish_reason"], chat and choice["message"].get("tool_calls"))
+        for call in (chat and choice["message"].get("tool_calls")) or ():
+            assert list(call) == ["id", "type", "function"]
+            if choice["finish_reason"] != "length":
+                assert type(strict(call["function"]["arguments"].encode())) is dict
     listed = [choice["logprobs"] for choice in choices]
     if chat and None not in listed:
         assert sum(len(found["content"]) for found in listed) == tokens
@@ -94,9 +98,14 @@ def _whole(path: str, document: Any) -> Answer:
     elif None not in listed:
         for found in listed:
             _text_logprobs(found)
-    texts = tuple(choice["message"]["content"] if chat else choice["text"] for choice in choices)
+    texts = tuple((choice["message"]["content"] or "") if chat else choice["text"] for choice in choices)
     assert all(type(text) is str for text in texts)
     return Answer(200, texts, tuple(choice["finish_reason"] for choice in choices), tokens)
+
+
+def _reason(reason: str, calls: Any) -> None:
+    assert reason in ("stop", "length", "tool_calls")
+    assert calls or reason != "tool_calls"
 
 
 def _chat_logprobs(found: Any) -> None:
@@ -123,6 +132,7 @@ def _streamed(path: str, body: bytes) -> Answer:
     reasons: dict[int, str] = {}
     counted: dict[int, int] = {}
     seen: dict[int, int] = {}
+    calls: dict[int, dict[int, str]] = {}
     tokens = None
     for place, frame in enumerate(frames):
         assert "error" not in frame, frame
@@ -137,6 +147,8 @@ def _streamed(path: str, body: bytes) -> Answer:
         piece = choice["delta"].get("content", "") if chat else choice["text"]
         assert type(piece) is str
         texts[index] = texts.get(index, "") + piece
+        for call in choice["delta"].get("tool_calls", ()) if chat else ():
+            _call_delta(call, calls.setdefault(index, {}))
         if choice.get("token_ids") is not None:
             seen[index] = seen.get(index, 0) + len(choice["token_ids"])
         if "usage" in frame:
@@ -144,8 +156,11 @@ def _streamed(path: str, body: bytes) -> Answer:
             assert count >= counted.get(index, 0), "usage that shrinks"
             counted[index] = count
         if choice["finish_reason"] is not None:
-            assert choice["finish_reason"] in ("stop", "length")
+            _reason(choice["finish_reason"], calls.get(index))
             reasons[index] = choice["finish_reason"]
+            if choice["finish_reason"] != "length":
+                for arguments in calls.get(index, {}).values():
+                    assert type(strict(arguments.encode())) is dict
     assert sorted(texts) == sorted(reasons) == list(range(len(texts)))
     for sums in (counted, seen):
         if sums and tokens is not None:
@@ -154,3 +169,16 @@ def _streamed(path: str, body: bytes) -> Answer:
     return Answer(
         200, tuple(texts[index] for index in order), tuple(reasons[index] for index in order), tokens
     )
+
+
+def _call_delta(call: Any, arguments: dict[int, str]) -> None:
+    """One piece of a call: its identity in the first, only its place in the others."""
+    index = call["index"]
+    if index in arguments:
+        assert list(call) == ["index", "function"], call
+        assert list(call["function"]) == ["arguments"], call
+    else:
+        assert index == len(arguments)
+        assert list(call) == ["id", "type", "index", "function"], call
+        arguments[index] = ""
+    arguments[index] += call["function"]["arguments"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llmdsim.web.chat_request import ChatRequest, NamedTool, decode_chat, refuse_untrusted
+from llmdsim.web.chat_request import ChatRequest, ToolChoice, decode_chat, refuse_untrusted
 from llmdsim.web.errors import ApiError
 
 USER = {"role": "user", "content": "hi"}
@@ -423,7 +423,7 @@ def test_named_tool_choice() -> None:
     choice = chat(
         tools=[TOOL], tool_choice={"type": "function", "function": {"name": "get_weather"}}
     ).tool_choice
-    assert isinstance(choice, NamedTool)
+    assert isinstance(choice, ToolChoice)
     assert choice.function.name == "get_weather"
 
 
