@@ -67,7 +67,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     rotate_on_signal(logs.destination.outputs, reactor)
     clock = DeadlineClock(reactor)
     rank = Rank(config, BuiltinTokenizer(), clock)
-    listeners = Listeners(config, rank.site, options.inherited, reactor, foreground)
+    listeners = Listeners(config, rank.sites, options.inherited, reactor, foreground)
     daemon = Daemon(logs, installs=not is_twistds_own(options.parent or {}))
     for child in (
         ClockService(clock),
@@ -75,7 +75,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         RankLog(rank, logs, clock),
         listeners,
         Drain(rank, config.shutdown_timeout, clock, reactor, listeners.close, noted),
-        Readiness(config, rank.context, lambda: listeners.ports, reactor),
+        Readiness(config, rank.context, lambda: listeners.ports, reactor, lambda: listeners.admin_ports),
     ):
         child.setServiceParent(daemon)  # type: ignore[no-untyped-call]
     return daemon

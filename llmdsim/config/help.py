@@ -1,5 +1,6 @@
 """The option table as text for people: `--help` and docs/options.md."""
 
+import json
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
@@ -14,7 +15,15 @@ from llmdsim.config.vllm_flags import VLLM_FLAGS
 NOT_YET = "(not yet effective)"
 _COLUMN = 34
 _WIDTH = 110
-_VALUES = {"int": "N", "float": "X", "str": "TEXT", "duration": "TIME", "json": "JSON", "lora": "LORA"}
+_VALUES = {
+    "int": "N",
+    "float": "X",
+    "str": "TEXT",
+    "duration": "TIME",
+    "json": "JSON",
+    "texts": "LIST",
+    "lora": "LORA",
+}
 
 
 def help_text() -> str:
@@ -91,6 +100,8 @@ def _written(option: Option) -> str:
     """The default as one would write it."""
     if option.kind == "duration":
         return format_duration(option.default)
+    if option.kind == "texts":
+        return json.dumps(option.default)
     return "on" if option.default is True else str(option.default)
 
 
@@ -155,6 +166,7 @@ beats the default. A flag that is given empty still counts as given; a variable 
 | TIME | `250ms`, `1.5s`, `1m30s` (ns, us, ms, s, m, h); a bare number is milliseconds if not said otherwise |
 | N | an integer; `4k` is 4000, `4K` is 4096, likewise m, g, t |
 | JSON | an object; also key by key: `--name.key.inner value` |
+| LIST | a list of texts in JSON, all at once: `'["a", "b"]'`; in YAML, any list |
 | LORA | `{"name": "a", "path": "/a", "base_model_name": "m"}` or `a=/a` |
 | model | `--model M`, `M` alone, or `serve M`, as with `vllm serve M` |
 

@@ -13,7 +13,10 @@ DurationInSeconds: TypeAlias = Annotated[float, "s"]
 
 Json: TypeAlias = dict[str, Any]
 
-Kind: TypeAlias = Literal["bool", "int", "float", "str", "duration", "json", "lora"]
+JsonTexts: TypeAlias = Annotated[tuple[str, ...], "json"]
+"""Texts; written as one JSON list, where vLLM has it so."""
+
+Kind: TypeAlias = Literal["bool", "int", "float", "str", "duration", "json", "texts", "lora"]
 
 
 class LoraModule(msgspec.Struct, frozen=True):
@@ -128,5 +131,6 @@ _KINDS: dict[object, Kind] = {
     Duration: "duration",
     DurationInSeconds: "duration",
     Json: "json",
+    JsonTexts: "texts",
     LoraModule: "lora",
 }

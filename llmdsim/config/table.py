@@ -5,7 +5,16 @@
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
-from llmdsim.config.option import Duration, DurationInSeconds, Json, LoraModule, Option, option, row
+from llmdsim.config.option import (
+    Duration,
+    DurationInSeconds,
+    Json,
+    JsonTexts,
+    LoraModule,
+    Option,
+    option,
+    row,
+)
 
 FailureType = Literal[
     "rate_limit", "invalid_api_key", "context_length", "server_error", "invalid_request", "model_not_found"
@@ -32,6 +41,19 @@ class Config:
         (),
         "Twisted endpoint strings to listen on (tcp:8000, unix:/run/llmdsim.sock), in place of --port unless "
         "--port is given too",
+        group="Server",
+        effective=True,
+    )
+    admin_listen: tuple[str, ...] = option(
+        (),
+        "Endpoint strings, as for --listen, that alone serve administration and development routes (/admin, "
+        "/sleep, /fake_metrics, ...), besides probes and metrics; none is with everything else",
+        group="Server",
+        effective=True,
+    )
+    root_path: str = option(
+        "",
+        "Path below which a proxy serves this server; taken off requests that still have it",
         group="Server",
         effective=True,
     )
@@ -76,7 +98,32 @@ class Config:
         False, "Send X-Request-Id back in responses", group="Server", effective=True
     )
     api_key: tuple[str, ...] = option(
-        (), "Keys of which a client must send one", env="VLLM_API_KEY", secret=True, group="Server"
+        (),
+        "Keys of which a client must send one, as Authorization: Bearer KEY or x-api-key: KEY; probes and "
+        "metrics need none",
+        env="VLLM_API_KEY",
+        secret=True,
+        group="Server",
+        effective=True,
+    )
+    allowed_origins: JsonTexts = option(
+        (),
+        'Origins whose pages browsers may let call this server (CORS); ["*"] is all, none is allowed unless '
+        "given",
+        group="Server",
+        effective=True,
+    )
+    allowed_methods: JsonTexts = option(
+        ("*",), "Methods that such pages may use", group="Server", effective=True
+    )
+    allowed_headers: JsonTexts = option(
+        ("*",), "Request headers that such pages may set", group="Server", effective=True
+    )
+    allow_credentials: bool = option(
+        False, "Let such pages send cookies and the like", group="Server", effective=True
+    )
+    disable_fastapi_docs: bool = option(
+        False, "Serve neither /openapi.json nor /docs", group="Server", effective=True
     )
     ssl_certfile: str = option("", "Certificate file for HTTPS (PEM)", group="Server")
     ssl_keyfile: str = option("", "Private key file for HTTPS (PEM)", group="Server")

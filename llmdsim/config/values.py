@@ -116,6 +116,11 @@ def _object(option: Option, raw: object) -> dict[str, object]:
     return msgspec.json.decode(data, type=dict[str, object])
 
 
+def _texts(option: Option, raw: object) -> tuple[str, ...]:
+    data = raw if isinstance(raw, str) else msgspec.json.encode(raw)
+    return msgspec.json.decode(data, type=tuple[str, ...])
+
+
 def _lora(option: Option, raw: object) -> LoraModule:
     if isinstance(raw, str) and not raw.lstrip().startswith("{"):
         name, equals, path = raw.partition("=")
@@ -143,6 +148,7 @@ _READERS: dict[str, Callable[[Option, object], object]] = {
     "str": _string,
     "duration": _duration,
     "json": _object,
+    "texts": _texts,
     "lora": _lora,
 }
 
@@ -152,6 +158,7 @@ _NOUNS = {
     "float": "a number",
     "str": "UTF-8 text",
     "json": "a JSON object",
+    "texts": 'a JSON list of texts such as ["a", "b"]',
     "lora": 'a LoRA module such as {"name": "a", "path": "/a"} or a=/a',
 }
 

@@ -132,7 +132,8 @@ class Drain(Service):
                 return
             # Replies that slow readers have still to take have the rest of the time.
             self._flush_until = max(now + FLUSH, self._deadline)
-            rank.site.close_idle()
+            for site in rank.sites:
+                site.close_idle()
         # A request that was being prepared may have come to run since.
         if now >= self._deadline and self._at_work:
             log.warn("the time for draining is over; the rest is aborted")
@@ -140,12 +141,12 @@ class Drain(Service):
             rank.context.turns.give_up()
             self._flush_until = now + FLUSH
         if not self._last_until:
-            if rank.site.busy and now < self._flush_until:
+            if any(site.busy for site in rank.sites) and now < self._flush_until:
                 return
             # Whoever came in meanwhile is answered yet.
             self._close_ports()
             self._last_until = now + LAST
-        if not rank.site.connections or now >= self._last_until:
+        if now >= self._last_until or not any(site.connections for site in rank.sites):
             log.info("drained")
             self._stop()
 

@@ -1,4 +1,4 @@
-"""Opens the ports: one for `--host` and `--port`, those of `--listen`, or those systemd hands over."""
+"""Opens the ports: of `--host` and `--port`, `--listen` and `--admin-listen`, or those systemd hands over."""
 
 from __future__ import annotations
 
@@ -30,21 +30,28 @@ class StartFailure(Exception):
 
 
 class Listeners(Service):
-    """The listening ports of one site. `inherited` are descriptors of sockets that listen already.
+    """The listening ports of a rank's sites. `inherited` are descriptors of sockets that listen already.
 
+    The first of `sites` is the public one; the second, where there is one, is for `--admin-listen`.
     `foreground` decides how a failure ends the process: a daemonized one must tell its parent by an ordinary
     exception, as SystemExit would leave the parent waiting.
     """
 
     def __init__(
-        self, config: Config, site: Factory, inherited: Sequence[int], reactor: Any, foreground: bool
+        self,
+        config: Config,
+        sites: Sequence[Factory],
+        inherited: Sequence[int],
+        reactor: Any,
+        foreground: bool,
     ) -> None:
         self._config = config
-        self._site = site
+        self._site, self._admin_site = sites[0], sites[-1]
         self._inherited = inherited
         self._reactor = reactor
         self._foreground = foreground
         self.ports: list[IListeningPort] = []
+        self.admin_ports: list[IListeningPort] = []
 
     def privilegedStartService(self) -> None:
         super().privilegedStartService()  # type: ignore[no-untyped-call]
@@ -52,15 +59,19 @@ class Listeners(Service):
             raise_file_limit()
             self._open()
         except StartFailure as failure:
-            for port in self.ports:
+            for port in self._all:
                 port.stopListening()
             if not self._foreground:
                 raise
             # The log has taken `sys.stderr` over by now.
             print(f"llmdsim: {failure}", file=sys.__stderr__, flush=True)
             raise SystemExit(1) from None
-        for port in self.ports:
+        for port in self._all:
             use_direct_send(port)
+
+    @property
+    def _all(self) -> list[IListeningPort]:
+        return self.ports + self.admin_ports
 
     def stopService(self) -> Deferred[Any]:
         """Fires when all ports are closed, and with them the files of Unix sockets gone."""
@@ -69,7 +80,8 @@ class Listeners(Service):
 
     def close(self) -> Deferred[Any]:
         """Take no more connections; fires when all ports are closed."""
-        ports, self.ports = self.ports, []
+        ports = self._all
+        self.ports, self.admin_ports = [], []
         return gatherResults([maybeDeferred(port.stopListening) for port in ports])
 
     def _open(self) -> None:
@@ -77,9 +89,11 @@ class Listeners(Service):
         for descriptor in self._inherited:
             self._adopt(descriptor)
         for description in config.listen:
-            self._listen(description)
+            self.ports.append(self._listen("--listen", description, self._site))
         if not self._inherited and (not config.listen or "port" in config.given):
             self._open_port(config.host, config.port)
+        for description in config.admin_listen:
+            self.admin_ports.append(self._listen("--admin-listen", description, self._admin_site))
 
     def _adopt(self, descriptor: int) -> None:
         what = f"socket {descriptor} of systemd"
@@ -92,13 +106,14 @@ class Listeners(Service):
         opened = endpoint.listen(self._site)  # type: ignore[no-untyped-call]
         self.ports.append(_result(opened, what))
 
-    def _listen(self, description: str) -> None:
+    def _listen(self, flag: str, description: str, site: Factory) -> IListeningPort:
+        what = f"{flag} {description}"
         try:
             endpoint = serverFromString(self._reactor, description)  # type: ignore[no-untyped-call]
-            opened = endpoint.listen(self._site)
+            opened = endpoint.listen(site)
         except Exception as problem:
-            raise StartFailure(f"--listen {description}: not an endpoint: {_short(problem)}") from None
-        self.ports.append(_result(opened, f"--listen {description}"))
+            raise StartFailure(f"{what}: not an endpoint: {_short(problem)}") from None
+        return _result(opened, what)
 
     def _open_port(self, host: str, port: int) -> None:
         where = f"port {port}" if not host else f"{host} port {port}"

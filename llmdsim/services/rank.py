@@ -1,9 +1,10 @@
-"""One rank wired together: tokenizer, author, engine, routes and the site its listeners serve."""
+"""One rank wired together: tokenizer, author, engine, routes and the sites its listeners serve."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from klein import Klein
 from twisted.application.service import Service
 
 from llmdsim.config import Config
@@ -22,11 +23,13 @@ from llmdsim.metrics import (
 from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
 from llmdsim.tokenization.tokenizer import Tokenizer
+from llmdsim.web.access.documentation import Documentation
+from llmdsim.web.access.gate import Gate
+from llmdsim.web.access.paths import is_on_admin_port, is_public
 from llmdsim.web.chat import Chat
 from llmdsim.web.context import Context
 from llmdsim.web.limits import Limits as RequestLimits
-from llmdsim.web.reply_head import request_id_header
-from llmdsim.web.router import Router, new_app, path_error
+from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.server import Server
 from llmdsim.web.text import Text
 from llmdsim.web.turns import Turns
@@ -35,7 +38,7 @@ from llmdsim.wire.site import Site
 
 
 class Rank(Service):
-    """A server of its own: engine, names, metrics and site. `clock` is an `IReactorTime`."""
+    """A server of its own: engine, names, metrics and sites. `clock` is an `IReactorTime`."""
 
     def __init__(self, config: Config, tokenizer: Tokenizer, clock: Any) -> None:
         self.config = config
@@ -73,6 +76,7 @@ class Rank(Service):
         self.collector = collector = Collector(
             [*process_blocks(), *vllm, *own_blocks([("0", self.stats, author)]), http_requests]
         )
+        gate = Gate(config)
         app = new_app()
         for routes in (
             Chat(self.context),
@@ -80,26 +84,38 @@ class Rank(Service):
             Server(self.context, collector.page),
         ):
             routes.mount(app)
-        common_headers = request_id_header if config.enable_request_id_headers else None
-        router = Router(app, common_headers)
-        self.site = Site(
-            router.handle,
-            path_error,
-            Limits(
-                header_size=config.max_header_size,
-                body_size=config.max_request_body_size_mb << 20,
-                idle_time=config.keep_alive_timeout,
-                serve_half_closed=config.half_close == "serve",
-            ),
-            clock,
-            common_headers,
-        )
-        self.site.on_ended.append(http_requests.count)
+        parts = [part_of(app, is_public), part_of(app, is_on_admin_port)] if config.admin_listen else [app]
+        for part in parts:
+            if not config.disable_fastapi_docs:
+                Documentation(part, gate.root_path, bool(config.api_key)).mount()
+        #: What the public port serves, and behind it, if there is one, what that for administration does.
+        self.sites = [_site(config, part, gate, clock) for part in parts]
+        self.site = self.sites[0]
+        for site in self.sites:
+            site.on_ended.append(http_requests.count)
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
-        self.site.start()
+        for site in self.sites:
+            site.start()
 
     def stopService(self) -> None:
         super().stopService()  # type: ignore[no-untyped-call]
-        self.site.stop()
+        for site in self.sites:
+            site.stop()
+
+
+def _site(config: Config, app: Klein, gate: Gate, clock: Any) -> Site:
+    """A site that serves the routes of `app`."""
+    return Site(
+        Router(app, gate).handle,
+        path_error,
+        Limits(
+            header_size=config.max_header_size,
+            body_size=config.max_request_body_size_mb << 20,
+            idle_time=config.keep_alive_timeout,
+            serve_half_closed=config.half_close == "serve",
+        ),
+        clock,
+        gate.common_headers,
+    )

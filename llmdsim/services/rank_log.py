@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.application.service import Service
@@ -16,32 +17,37 @@ from llmdsim.services.rank import Rank
 from llmdsim.web import account
 from llmdsim.web.account import log_leaving
 from llmdsim.wire import http1
+from llmdsim.wire.request import Request
 
 
 class RankLog(Service):
     """Has `rank` tell what its configuration asks for, as far as the verbosity of `logs` lets it through."""
 
     def __init__(self, rank: Rank, logs: LogObserver, clock: Any) -> None:
-        config, context, site = rank.config, rank.context, rank.site
+        config, context, sites = rank.config, rank.context, rank.sites
         verbosity = logs.verbosity
         self._stats_line: StatsLine | None = None
         if not config.disable_log_stats:
             self._stats_line = StatsLine(0, rank.stats, clock, config.log_stats_interval)
-        site.tells_connections = verbosity.of(http1.__name__) >= TRACE
+        told_of_ends: list[Callable[[Request], None]] = []
         if config.log_http and verbosity.of(http_dump.__name__) >= INFO:
-            site.request_type = DumpedRequest
-            site.handle = dumping(site.handle)
-            site.on_ended.append(dump_response)
+            for site in sites:
+                site.request_type = DumpedRequest
+                site.handle = dumping(site.handle)
+            told_of_ends.append(dump_response)
         accessed = config.access_log
         if "disable_uvicorn_access_log" in config.given:
             accessed = not config.disable_uvicorn_access_log
         if accessed and verbosity.of(access.__name__) >= INFO:
             paths = [path.strip().encode() for path in config.disable_access_log_for_endpoints.split(",")]
-            site.on_ended.append(AccessLog(logs.lines, logs.destination, clock, paths).ended)
+            told_of_ends.append(AccessLog(logs.lines, logs.destination, clock, paths).ended)
             context.accounted = True
         if verbosity.of(account.__name__) >= DEBUG:
             context.accounted = context.tells_generations = True
-            site.on_ended.append(log_leaving)
+            told_of_ends.append(log_leaving)
+        for site in sites:
+            site.tells_connections = verbosity.of(http1.__name__) >= TRACE
+            site.on_ended += told_of_ends
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]

@@ -28,11 +28,17 @@ class Readiness(Service):
     """Marks the rank ready once the reactor runs, and prints where it is and a request to try."""
 
     def __init__(
-        self, config: Config, context: Context, ports: Callable[[], Sequence[IListeningPort]], reactor: Any
+        self,
+        config: Config,
+        context: Context,
+        ports: Callable[[], Sequence[IListeningPort]],
+        reactor: Any,
+        admin_ports: Callable[[], Sequence[IListeningPort]] = tuple,
     ) -> None:
         self._config = config
         self._context = context
         self._ports = ports
+        self._admin_ports = admin_ports
         self._reactor = reactor
 
     def startService(self) -> None:
@@ -62,17 +68,18 @@ class Readiness(Service):
         if tcp_ports:
             self._context.serve_on(tcp_ports[0])
         self._context.ready = True
+        for port in self._admin_ports():
+            log.info("administration at {where}", where=_where(port.getHost()))
         self._announce(addresses)
 
     def _announce(self, addresses: Sequence[Any]) -> None:
         model = json.dumps(self._context.model)
         for address in addresses:
+            where = _where(address)
             if isinstance(address, UNIXAddress):
-                path = (address.name or b"").decode(errors="replace")
-                where, curl = f"unix:{path}", f"curl --unix-socket {shlex.quote(path)} http://localhost"
+                path = where.removeprefix("unix:")
+                curl = f"curl --unix-socket {shlex.quote(path)} http://localhost"
             else:
-                host = {"::": "localhost", "0.0.0.0": "localhost"}.get(address.host, address.host)
-                where = f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
                 curl = f"curl {where}"
             body = f'{{"model": {model}, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
             line = (
@@ -84,3 +91,11 @@ class Readiness(Service):
                 line = line.removesuffix("\n")
             if sys.__stderr__ is not None:
                 print(line, file=sys.__stderr__, flush=True)
+
+
+def _where(address: Any) -> str:
+    """An address as people write it."""
+    if isinstance(address, UNIXAddress):
+        return f"unix:{(address.name or b'').decode(errors='replace')}"
+    host = {"::": "localhost", "0.0.0.0": "localhost"}.get(address.host, address.host)
+    return f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"

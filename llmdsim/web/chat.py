@@ -17,6 +17,7 @@ from llmdsim.web.logprobs import ChatLogprobs
 from llmdsim.web.prompts import ids_json
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.stream import ReplyStream
+from llmdsim.web.takes import takes
 from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
@@ -37,6 +38,7 @@ class Chat:
         """Add the route."""
         app.route("/v1/chat/completions", methods=["POST"], endpoint="chat")(self.chat)
 
+    @takes(ChatRequest)
     def chat(self, request: Request) -> Deferred[None] | None:
         """Answer one chat request, now or later."""
         return self._context.turns.take(self._answer(request))

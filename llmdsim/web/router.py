@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from klein import Klein
 from twisted.internet.defer import Deferred
@@ -12,6 +13,7 @@ from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import PathConverter
 
+from llmdsim.web.access.gate import Gate
 from llmdsim.web.errors import ApiError, shown
 from llmdsim.wire.request import Request
 
@@ -38,6 +40,41 @@ def new_app() -> Klein:
     return app
 
 
+class Route(NamedTuple):
+    """One rule of an app. `path` has its variables, whose names are `variables`, in braces."""
+
+    endpoint: str
+    rule: str
+    path: str
+    variables: frozenset[str]
+    methods: frozenset[str]
+    handler: Handler
+
+
+def routes_of(app: Klein) -> Iterator[Route]:
+    """Every route of an app, in the order they were added."""
+    for rule in app.url_map.iter_rules():
+        endpoint: Any = app.endpoints[rule.endpoint]
+        yield Route(
+            rule.endpoint,
+            rule.rule,
+            _VARIABLE.sub(r"{\1}", rule.rule),
+            frozenset(rule.arguments),
+            frozenset(rule.methods or ()),
+            getattr(endpoint, "__wrapped__", endpoint),
+        )
+
+
+def part_of(app: Klein, wanted: Callable[[str], bool]) -> Klein:
+    """An app with those routes of another whose rules are wanted."""
+    part = new_app()
+    part.endpoints.update(app.endpoints)
+    for rule in app.url_map.iter_rules():
+        if wanted(rule.rule):
+            part.url_map.add(rule.empty())
+    return part
+
+
 def path_error(status: int, path: bytes, message: str) -> bytes:
     """The body of an error that was found before or outside any route."""
     return ApiError(status, message).body_for(path)
@@ -61,30 +98,32 @@ class Router:
     Klein holds the routes; its own way of rendering is not taken: it ends the response when a handler returns
     None, needs a Host header to match a path, and answers errors in its own form. Paths without variables are
     found in a dictionary, others by the app's map of URLs, and one function calls them all.
-    `common_headers` gives header lines for every response.
+    `gate` is what all of them pass first.
     """
 
-    def __init__(self, app: Klein, common_headers: Callable[[Request], bytes] | None = None) -> None:
-        self._common_headers = common_headers
+    def __init__(self, app: Klein, gate: Gate) -> None:
+        self._common_headers = gate.common_headers
+        self._admits = gate.admits
+        self._answers_preflight = gate.answers_preflight
+        self._root = quote(gate.root_path).encode()
         self._map = app.url_map.bind("")
         self._handlers: dict[str, tuple[Handler, str]] = {}
         self._table: dict[tuple[bytes, bytes], tuple[Handler, str]] = {}
         self._paths: set[bytes] = set()
-        for rule in app.url_map.iter_rules():
-            endpoint: Any = app.endpoints[rule.endpoint]
-            handler: Handler = getattr(endpoint, "__wrapped__", endpoint)
-            route = _VARIABLE.sub(r"{\1}", rule.rule)
-            self._handlers[rule.endpoint] = handler, route
-            if not rule.arguments:
-                path = rule.rule.encode()
+        for route in routes_of(app):
+            self._handlers[route.endpoint] = route.handler, route.path
+            if not route.variables:
+                path = route.rule.encode()
                 self._paths.add(path)
-                for method in rule.methods or ():
-                    self._table[path, method.encode()] = handler, route
+                for method in route.methods:
+                    self._table[path, method.encode()] = route.handler, route.path
 
     def handle(self, request: Request) -> None:
         """Answer one request."""
         if self._common_headers is not None:
             request.common_headers = self._common_headers(request)
+        if self._admits is not None and not self._admits(request):
+            return
         found = self._table.get((request.path, request.method))
         if found is not None:
             handler, request.route = found
@@ -109,6 +148,8 @@ class Router:
             fail(request, failure.value)
 
     def _match(self, request: Request) -> None:
+        if request.method == b"OPTIONS" and self._answers_preflight(request):
+            return
         try:
             path = request.path.decode()
         except UnicodeDecodeError:
@@ -137,6 +178,6 @@ class Router:
         bare = request.path.rstrip(b"/")
         if bare != request.path and bare in self._paths:
             query = b"?" + request.query if request.query else b""
-            request.respond_empty(307, b"location: %b%b\r\n" % (bare, query))
+            request.respond_empty(307, b"location: %b%b%b\r\n" % (self._root, bare, query))
             return
         request.respond(404, path_error(404, request.path, f"Not Found: {shown(path)}"))

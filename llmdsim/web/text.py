@@ -20,6 +20,7 @@ from llmdsim.web.prompts import ids_json, ids_prompt, is_short, text_prompt
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import Sampling, sampling
 from llmdsim.web.stream import ReplyStream
+from llmdsim.web.takes import takes
 from llmdsim.web.text_request import TextRequest, checked, decode_text, prompts, typed
 from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
@@ -41,6 +42,7 @@ class Text:
         """Add the route."""
         app.route("/v1/completions", methods=["POST"], endpoint="text")(self.text)
 
+    @takes(TextRequest)
     def text(self, request: Request) -> Deferred[None] | None:
         """Answer one text completion request, now or later."""
         return self._context.turns.take(self._answer(request))

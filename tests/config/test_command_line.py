@@ -92,6 +92,12 @@ def given(*argv: str) -> Config:
         (["--failure-types"], "failure_types", ()),
         (["--listen", "tcp:1", "--listen", "unix:/x"], "listen", ("tcp:1", "unix:/x")),
         (["--api-key", "a", "b"], "api_key", ("a", "b")),
+        (["--admin-listen", "tcp:1", "--admin-listen", "unix:/x"], "admin_listen", ("tcp:1", "unix:/x")),
+        # a list in JSON
+        (["--allowed-origins", '["http://a", "*"]'], "allowed_origins", ("http://a", "*")),
+        (["--allowed_origins=[]"], "allowed_origins", ()),
+        (["--allowed-methods", '["GET"]', "m"], "allowed_methods", ("GET",)),
+        (["--allowed-origins", '["a"]', "--allowed-origins", '["b"]'], "allowed_origins", ("b",)),
         # LoRA modules
         (["--lora-modules", "a=/x", "b=/y"], "lora_modules", (LoraModule("a", "/x"), LoraModule("b", "/y"))),
         (
@@ -295,6 +301,19 @@ def test_what_was_given_is_known() -> None:
             "--failure-types: 'x' is not one of rate_limit, invalid_api_key, "
             "context_length, server_error, invalid_request, model_not_found",
         ),
+        (
+            ["--allowed-origins", "http://a"],
+            '--allowed-origins: \'http://a\' is not a JSON list of texts such as ["a", "b"]',
+        ),
+        (
+            ["--allowed-headers", "[1]"],
+            '--allowed-headers: \'[1]\' is not a JSON list of texts such as ["a", "b"]',
+        ),
+        (
+            ["--allowed-methods", '"*"'],
+            '--allowed-methods: \'"*"\' is not a JSON list of texts such as ["a", "b"]',
+        ),
+        (["--allowed-methods"], "--allowed-methods: its value is missing"),
         (["--log-http=maybe"], "--log-http: 'maybe' is not true or false"),
         (["--log-http="], "--log-http: '' is not true or false"),
         (["--log-http", "maybe"], "unexpected argument 'maybe'; --model gives another model, 'm'"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import typing
 
 import pytest
@@ -111,6 +112,13 @@ DEFAULTS: dict[str, object] = {
     "log-backtrace-at": ":0",
     "host": "",
     "listen": (),
+    "admin-listen": (),
+    "root-path": "",
+    "allowed-origins": (),
+    "allowed-methods": ("*",),
+    "allowed-headers": ("*",),
+    "allow-credentials": False,
+    "disable-fastapi-docs": False,
     "keep-alive-timeout": 75.0,
     "half-close": "abort",
     "max-header-size": 65536,
@@ -198,6 +206,7 @@ def test_a_default_has_the_type_of_its_field(option: Option) -> None:
         "str": str,
         "duration": float,
         "json": dict,
+        "texts": tuple,
     }
     if option.many:
         assert option.default == ()
@@ -212,6 +221,8 @@ def test_a_default_is_a_value_one_may_give(option: Option) -> None:
     if option.default in ((), None):
         return
     text = f"{option.default}s" if option.kind == "duration" else str(option.default)
+    if option.kind == "texts":
+        text = json.dumps(option.default)
     assert read(option, text, "--x") == option.default
 
 

@@ -59,6 +59,12 @@ def test_the_list_is_whole() -> None:
         "enable-force-include-usage",
         "enable-prompt-tokens-details",
         "disable-log-stats",
+        "root-path",
+        "allowed-origins",
+        "allowed-methods",
+        "allowed-headers",
+        "allow-credentials",
+        "disable-fastapi-docs",
     ],
 )
 def test_those_that_are_options_are_ours(name: str) -> None:

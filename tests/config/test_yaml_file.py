@@ -68,6 +68,10 @@ def parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parse:
         ("failure-types: rate_limit", "failure_types", ("rate_limit",)),
         ("failure-types:", "failure_types", ()),
         ("api-key: 123", "api_key", ("123",)),
+        ("allowed-origins: [http://a, '*']", "allowed_origins", ("http://a", "*")),
+        ("allowed-origins:\n- http://a", "allowed_origins", ("http://a",)),
+        ("allowed-origins: '[\"http://a\"]'", "allowed_origins", ("http://a",)),
+        ("allowed-headers: []", "allowed_headers", ()),
         ("lora-modules: a=/x", "lora_modules", (LoraModule("a", "/x"),)),
         (
             'lora-modules:\n- \'{"name": "a"}\'\n- b=/y',

@@ -13,6 +13,7 @@ import pytest
 from twisted.logger import capturedLogs
 
 from llmdsim.services.drain import FLUSH, LOOK_EVERY, Drain, note_signals
+from tests.web.access.rig import admin_port
 from tests.web.clients import CHAT, events, finishes, post, reply_of
 from tests.web.rig import PassClock, RankRig
 from tests.wire.channel import Client, get, read_replies
@@ -230,6 +231,37 @@ def test_what_runs_or_waits_finishes_and_what_comes_is_refused(
     rig.wait(FLUSH)
     assert rig.reactor.stops == 1
     assert (rig.rank.stats.finished["length"], rig.rank.stats.finished["abort"]) == (2, 0)
+
+
+def test_the_port_for_administration_is_served_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch, *PACED, "--admin-listen", "tcp:0")
+    admin = admin_port(rig)
+    post(rig, CHAT, max_tokens=3)
+    client, idle = admin.connect().send(get(b"/admin/config")), admin.connect()
+    rig.kill()
+    for _ in range(5):
+        client.send(get(b"/admin/config"), get(b"/ready"))
+        rig.wait(0.5)
+    replies = read_replies(client.received, [], ended=False)
+    assert [reply.status for reply in replies] == [200, *[200, 503] * 5]
+    assert (client.fate, idle.fate, rig.open) == ("open", "open", True)
+    rig.wait(1)
+    assert (client.fate, idle.fate, rig.reactor.stops) == ("closed", "closed", 1)
+
+
+def test_a_slow_reader_of_the_port_for_administration_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch, *PACED, "--admin-listen", "tcp:0", timeout=20.0)
+    client = admin_port(rig).connect()
+    client.transport.stop_reading()
+    client.send(get(b"/metrics"))
+    rig.kill()
+    rig.wait(10)
+    assert rig.reactor.stops == 0
+    client.transport.client_reads = True
+    client.transport.drain()
+    rig.wait(0.25)
+    (reply,) = read_replies(client.received, [b"GET"], ended=True)
+    assert (reply.status, reply.complete, rig.reactor.stops) == (200, True, 1)
 
 
 def test_a_connection_ends_with_its_reply_once_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,8 @@ class Rig:
         self.reactor = Reactor()
         self.site = Factory()
         config = parse(["--model", "m", *flags], {})
-        self.listeners = Listeners(config, self.site, inherited, self.reactor, foreground)
+        self.admin_site = Factory()
+        self.listeners = Listeners(config, [self.site, self.admin_site], inherited, self.reactor, foreground)
 
     def start(self) -> list[tuple[Any, ...]]:
         self.listeners.privilegedStartService()
@@ -181,6 +182,26 @@ def test_sockets_of_systemd_and_endpoints() -> None:
     assert rig.start() == [("adopted", socket.AF_INET), ("", 7000)]
 
 
+@pytest.mark.parametrize("public", [[], ["--listen", "tcp:7000"], ["--port", "9"]])
+def test_ports_for_administration_are_opened_besides(public: list[str]) -> None:
+    alone = Rig(*public).start()
+    rig = Rig(*public, "--admin-listen", "unix:/a", "--admin-listen", "tcp:7001:interface=127.0.0.1")
+    rig.listeners.privilegedStartService()
+    assert rig.reactor.where() == [*alone, ("unix", "/a"), ("127.0.0.1", 7001)]
+    assert rig.listeners.ports + rig.listeners.admin_ports == rig.reactor.ports
+    assert len(rig.listeners.admin_ports) == 2
+    for port in rig.reactor.ports:
+        administers = port in rig.listeners.admin_ports
+        assert port.what[2] is (rig.admin_site if administers else rig.site)
+
+
+def test_sockets_of_systemd_are_public() -> None:
+    rig = Rig("--admin-listen", "tcp:7001", inherited=(handed_over(),))
+    rig.listeners.privilegedStartService()
+    assert rig.reactor.where() == [("adopted", socket.AF_INET), ("", 7001)]
+    assert [port.what[2] for port in rig.reactor.ports] == [rig.site, rig.admin_site]
+
+
 # --- what cannot be opened
 
 
@@ -201,6 +222,12 @@ FAILURES = [
         {"/nowhere/s": errno.ENOENT},
         "--listen unix:/nowhere/s: No such file or directory",
     ),
+    (
+        ["--admin-listen", "tcp:7001"],
+        {("", 7001): errno.EADDRINUSE},
+        "--admin-listen tcp:7001: Address already in use",
+    ),
+    (["--admin-listen", "here"], {}, "--admin-listen here: not an endpoint: "),
     (["--listen", "carrier-pigeon:7000"], {}, "--listen carrier-pigeon:7000: not an endpoint: "),
     (["--listen", "tcp:lots"], {}, "--listen tcp:lots: not an endpoint: "),
     (["--listen", "tcp"], {}, "--listen tcp: not an endpoint: "),
@@ -236,11 +263,12 @@ def test_a_daemonized_failure_is_an_exception_of_one_line(
 
 @pytest.mark.parametrize("foreground", [True, False])
 def test_what_was_opened_before_a_failure_is_closed(stderr: io.StringIO, foreground: bool) -> None:
-    rig = Rig("--listen", "unix:/s", "--listen", "tcp:7000", "--port", "9", foreground=foreground)
-    rig.reactor.refuse["::", 9] = errno.EADDRINUSE
+    flags = ("--listen", "unix:/s", "--port", "9", "--admin-listen", "unix:/a", "--admin-listen", "unix:/b")
+    rig = Rig(*flags, foreground=foreground)
+    rig.reactor.refuse["/b"] = errno.EACCES
     with pytest.raises((SystemExit, StartFailure)):
         rig.start()
-    assert [port.open for port in rig.reactor.ports] == [False, False]
+    assert [port.open for port in rig.reactor.ports] == [False] * 3
 
 
 def test_a_socket_that_is_none_is_told(stderr: io.StringIO) -> None:
@@ -287,17 +315,18 @@ def test_an_endpoint_that_opens_no_port_is_refused(
 
 
 def test_stopping_closes_everything_and_waits_for_it() -> None:
-    rig = Rig("--listen", "unix:/s", "--listen", "tcp:7000", inherited=(handed_over(),))
-    rig.start()
+    flags = ("--listen", "unix:/s", "--listen", "tcp:7000", "--admin-listen", "unix:/a")
+    rig = Rig(*flags, inherited=(handed_over(),))
+    rig.listeners.privilegedStartService()
     slow = rig.reactor.ports[1]
     slow.closed = Deferred()
     ended: list[object] = []
     rig.listeners.stopService().addCallback(ended.append)
-    assert [port.open for port in rig.reactor.ports] == [False] * 3
+    assert [port.open for port in rig.reactor.ports] == [False] * 4
     assert ended == []
     slow.closed.callback(None)
     assert len(ended) == 1
-    assert rig.listeners.ports == []
+    assert rig.listeners.ports == rig.listeners.admin_ports == []
 
 
 def test_stopping_what_never_started_is_nothing() -> None:

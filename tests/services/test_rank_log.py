@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.logs.rig import LoggedRank, of
+from tests.web.access.rig import admin_port, ask
 from tests.web.clients import CHAT, TEXT, fields
 
 
@@ -55,3 +56,20 @@ def test_by_default_requests_leave_no_trace() -> None:
         rig.post(CHAT, fields(CHAT))
         rig.post(CHAT, fields(CHAT)).rst()
         assert rig.log.lines == []
+
+
+def test_the_port_for_administration_is_logged_as_well() -> None:
+    with LoggedRank("--admin-listen", "tcp:0", "--access-log", "--log-http", "-v", "5") as rig:
+        ask(rig, b"/v1/models")
+        ask(admin_port(rig), b"/admin/config")
+        lines = rig.access_lines()
+        assert [re.findall(r'"(.*?) HTTP', line) for line in lines] == [
+            ["GET /v1/models"],
+            ["GET /admin/config"],
+        ]
+        dumped = of("http_dump", rig.log.lines)
+        assert [line.split()[:3] for line in dumped[2:]] == [
+            ["request:", "GET", "/admin/config"],
+            ["response:", "200", "to"],
+        ]
+        assert len(of("http1", rig.log.lines)) >= 2

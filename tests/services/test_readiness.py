@@ -78,6 +78,17 @@ def tcp(host: str, port: int = 8000) -> IPv4Address | IPv6Address:
     return IPv6Address("TCP", host, port) if ":" in host else IPv4Address("TCP", host, port)
 
 
+def test_ports_for_administration_are_told_to_the_log_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = ReadinessRig(monkeypatch, tcp("::"))
+    rig.readiness._admin_ports = lambda: [Port(tcp("127.0.0.1", 9)), Port(UNIXAddress(b"/a"))]  # type: ignore[list-item]
+    with capturedLogs() as logged:
+        (line,) = rig.run()
+    assert ":9" not in line
+    told = [event["log_format"].format(**event) for event in logged]
+    assert "administration at http://127.0.0.1:9" in told
+    assert "administration at unix:/a" in told
+
+
 def test_it_is_ready_when_the_reactor_runs_and_not_before(
     monkeypatch: pytest.MonkeyPatch, collections: list[str]
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import capturedLogs
 
+from llmdsim.config import Config
+from llmdsim.web.access.gate import Gate
 from llmdsim.web.errors import ApiError
 from llmdsim.web.router import Router, new_app, path_error
 from llmdsim.wire.request import Request
@@ -27,7 +29,7 @@ class Routes:
         app.route("/plain", methods=["GET", "POST"], endpoint="plain")(self.plain)
         app.route("/plain/<path:name>", methods=["GET", "POST"], endpoint="named")(self.named)
         app.route("/posted", methods=["POST"], endpoint="posted")(self.plain)
-        self.router = Router(app)
+        self.router = Router(app, Gate(Config(model="m")))
 
     def plain(self, request: Request) -> Any:
         return self.act(request)
@@ -363,7 +365,9 @@ def test_nothing_is_written_for_a_client_that_left(routes: Routes, uri: bytes, e
 def test_headers_all_responses_have_come_from_the_request() -> None:
     app = new_app()
     app.route("/x", methods=["GET"], endpoint="x")(lambda request: request.respond_empty(200))
-    router = Router(app, lambda request: b"x-uri: %b\r\n" % request.uri)
+    gate = Gate(Config(model="m"))
+    gate.common_headers = lambda request: b"x-uri: %b\r\n" % request.uri
+    router = Router(app, gate)
     for uri in (b"/x", b"/y", b"/x/", b"/%ff"):
         request, channel = made(b"GET", uri)
         router.handle(request)

@@ -1,0 +1,1 @@
+"""Who may call what, from where, and how they find out what there is."""
