@@ -9,20 +9,25 @@ import msgspec
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
+Bodies = tuple[type[msgspec.Struct], ...]
+
 _ATTRIBUTE = "takes"
 
 
-def takes(body: type[msgspec.Struct]) -> Callable[[_Handler], _Handler]:
-    """Mark a route as taking `body` as JSON; it has a field `stream` where the answer may be a stream."""
+def takes(*bodies: type[msgspec.Struct]) -> Callable[[_Handler], _Handler]:
+    """Mark a route as taking one of `bodies` as JSON.
+
+    They have a field `stream` where the answer may be a stream.
+    """
 
     def mark(handler: _Handler) -> _Handler:
-        setattr(handler, _ATTRIBUTE, body)
+        setattr(handler, _ATTRIBUTE, bodies)
         return handler
 
     return mark
 
 
-def taken_by(handler: Callable[..., Any]) -> type[msgspec.Struct] | None:
-    """What the route was marked with."""
-    body: type[msgspec.Struct] | None = getattr(handler, _ATTRIBUTE, None)
-    return body
+def taken_by(handler: Callable[..., Any]) -> Bodies:
+    """What the route was marked with; nothing where it was not."""
+    bodies: Bodies = getattr(handler, _ATTRIBUTE, ())
+    return bodies

@@ -18,7 +18,7 @@ PAGE = "http://page.example"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Client, str]]:
-    """A daemon with everything on, a client of its port for administration, and the path of its socket for it."""
+    """A daemon with everything on, a client of its port for administration, the path of its other one."""
     path = str(tmp_path_factory.mktemp("admin") / "admin.sock")
     port = free_port()
     flags = (

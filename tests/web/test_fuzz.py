@@ -27,6 +27,12 @@ MODES = {
         *("--max-logprobs", "-1"),
     ),
 }
+#: What may be before all routes.
+GATES = (
+    (),
+    ("--api-key", "k", "--root-path", "/v1"),
+    ("--allowed-origins", '["*"]', "--admin-listen", "tcp:0", "--enable-request-id-headers"),
+)
 #: Values of `stream` that are taken for false.
 UNSTREAMED = (None, False, 0.0, "0", "false", "off", "f", "n", "no", "No")
 #: Fields with which even an echo has something random to it.
@@ -38,7 +44,8 @@ FEW = 100  # seeds a test: one that fails is soon found again
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no reactor to wait for a thread."""
-    monkeypatch.setattr("llmdsim.web.whole.deferToThread", maybeDeferred)
+    for module in ("whole", "access.documentation"):
+        monkeypatch.setattr(f"llmdsim.web.{module}.deferToThread", maybeDeferred)
 
 
 class Rank:
@@ -157,7 +164,7 @@ def test_whatever_is_sent_is_answered_properly_and_leaves_nothing(mode: str, sta
 
 @pytest.mark.parametrize("start", range(0, SEEDS, FEW))
 def test_whatever_path_and_method_get_a_proper_answer(start: int) -> None:
-    rank = Rank(*MODES["echo"])
+    rank = Rank(*MODES["echo"], *GATES[start // FEW % len(GATES)])
     rank.rig.rank.context.ready = True
     for number in range(start, start + FEW):
         method, wire = visit(f"visit {number}")

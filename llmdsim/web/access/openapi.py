@@ -55,7 +55,7 @@ class AnthropicErrorAnswer(msgspec.Struct):
 def openapi(app: Klein, root_path: str, keyed: bool) -> _Json:
     """The description of every route of `app`; `keyed` says that there are keys."""
     routes = [route for route in routes_of(app) if route.methods - _UNTOLD]
-    bodies = {body for route in routes if (body := taken_by(route.handler))}
+    bodies = {body for route in routes for body in taken_by(route.handler)}
     # In an order of their own, or names would change from start to start.
     structs = sorted(bodies, key=lambda body: (body.__name__, body.__module__))
     structs += [ErrorAnswer, AnthropicErrorAnswer]
@@ -93,12 +93,13 @@ def _operation(route: Route, method: str, schema_of: dict[Any, _Json], keyed: bo
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in sorted(route.variables)
         ]
-    body = taken_by(handler)
+    bodies = taken_by(handler)
     answer: _Json = {"application/json": {}}
-    if body is not None:
-        content = {"application/json": {"schema": schema_of[body]}}
-        operation["requestBody"] = {"required": True, "content": content}
-        if "stream" in body.__struct_fields__:
+    if bodies:
+        forms = [schema_of[body] for body in bodies]
+        schema = forms[0] if len(forms) == 1 else {"anyOf": forms}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        if any("stream" in body.__struct_fields__ for body in bodies):
             answer["text/event-stream"] = {}
     error = schema_of[AnthropicErrorAnswer if route.rule.startswith("/v1/messages") else ErrorAnswer]
     operation["responses"] = {

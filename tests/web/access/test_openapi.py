@@ -114,12 +114,28 @@ def test_the_bodies_of_generation_are_told(document: Json, path: str) -> None:
     assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
 
 
+def test_what_inference_takes_is_told(document: Json) -> None:
+    """A new family says so with `takes`, beside its route."""
+    for path, method, operation in operations(document):
+        if method == "post" and operation["tags"] == ["inference"] and "{" not in path:
+            assert "requestBody" in operation, path
+
+
 def test_only_what_needs_a_key_is_told_to(document: Json) -> None:
     for path, _, operation in operations(document):
         assert ("security" in operation) == (path.rstrip("/") not in KEYLESS)
     open_ = json.loads(ask(RankRig(), b"/openapi.json").body)
     assert "securitySchemes" not in open_["components"]
     assert not any("security" in operation for _, _, operation in operations(open_))
+
+
+def test_what_other_servers_ask_needs_none() -> None:
+    app = new_app()
+    for path in ("/query", "/querying"):
+        app.route(path, methods=["GET"], endpoint=path)(lambda request: None)
+    paths = openapi(app, "", True)["paths"]
+    assert "security" not in paths["/query"]["get"]
+    assert "security" in paths["/querying"]["get"]
 
 
 def test_the_root_path_is_where_it_is_served(document: Json) -> None:
@@ -157,6 +173,22 @@ def test_structs_of_the_same_name_are_told_apart() -> None:
     document = openapi(app, "", False)
     tools = [schema for name, schema in document["components"]["schemas"].items() if "Tool" in name]
     assert [list(schema["properties"]) for schema in tools] == [["one"], ["other"]]
+
+
+def test_a_route_may_take_several_forms() -> None:
+    one = msgspec.defstruct("One", [("a", str)])
+    other = msgspec.defstruct("Other", [("b", str), ("stream", bool, False)])
+
+    @takes(one, other)
+    def route(request: object) -> None:
+        """A route."""
+
+    app = new_app()
+    app.route("/x", methods=["POST"], endpoint="x")(route)
+    told = openapi(app, "", False)["paths"]["/x"]["post"]
+    forms = told["requestBody"]["content"]["application/json"]["schema"]["anyOf"]
+    assert [form["$ref"].rpartition("/")[2] for form in forms] == ["One", "Other"]
+    assert "text/event-stream" in told["responses"]["200"]["content"]
 
 
 def test_the_messages_api_has_errors_of_its_own() -> None:
