@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from hmac import compare_digest
 
-import msgspec
-
 from llmdsim.web.access.paths import KEYLESS
-from llmdsim.web.errors import error_body
+from llmdsim.web.errors import ApiError
 from llmdsim.wire.request import Request
 
 _KEYLESS = frozenset(path.encode() for path in KEYLESS)
@@ -32,7 +30,8 @@ class ApiKeys:
             or request.method == b"OPTIONS"
         ):
             return True
-        request.respond(401, _refusal(request), extra=b"www-authenticate: Bearer\r\n")
+        body = _refusal(request.headers).body_for(request.path)
+        request.respond(401, body, extra=b"www-authenticate: Bearer\r\n")
         return False
 
     def _holds_key(self, headers: Mapping[bytes, bytes]) -> bool:
@@ -51,14 +50,7 @@ class ApiKeys:
         return found
 
 
-def _refusal(request: Request) -> bytes:
-    """The body of a 401, in the shape that SDKs of its path expect."""
-    headers = request.headers
+def _refusal(headers: Mapping[bytes, bytes]) -> ApiError:
     if b"authorization" in headers or b"x-api-key" in headers:
-        message = "The API key is not valid."
-    else:
-        message = "An API key is required: send `Authorization: Bearer KEY` or `x-api-key: KEY`."
-    if request.path.startswith(b"/v1/messages"):
-        error = {"type": "authentication_error", "message": message}
-        return msgspec.json.encode({"type": "error", "error": error})
-    return error_body(401, message)
+        return ApiError(401, "The API key is not valid.")
+    return ApiError(401, "An API key is required: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")

@@ -12,6 +12,7 @@ from klein import Klein
 
 from llmdsim import __version__
 from llmdsim.web.access.paths import EVERYWHERE, KEYLESS, is_administration
+from llmdsim.web.errors import is_anthropic
 from llmdsim.web.router import Route, routes_of
 from llmdsim.web.takes import taken_by
 
@@ -101,7 +102,7 @@ def _operation(route: Route, method: str, schema_of: dict[Any, _Json], keyed: bo
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
         if any("stream" in body.__struct_fields__ for body in bodies):
             answer["text/event-stream"] = {}
-    error = schema_of[AnthropicErrorAnswer if route.rule.startswith("/v1/messages") else ErrorAnswer]
+    error = schema_of[AnthropicErrorAnswer if is_anthropic(route.rule.encode()) else ErrorAnswer]
     operation["responses"] = {
         "200": {"description": "The answer", "content": answer},
         "default": {"description": "An error", "content": {"application/json": {"schema": error}}},
