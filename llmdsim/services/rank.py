@@ -88,7 +88,7 @@ class Rank(Service):
         for part in parts:
             if not config.disable_fastapi_docs:
                 Documentation(part, gate.root_path, bool(config.api_key)).mount()
-        #: What the public port serves, and behind it, if there is one, what that for administration does.
+        #: The public one and, with `--admin-listen`, behind it the one for administration.
         self.sites = [_site(config, part, gate, clock) for part in parts]
         self.site = self.sites[0]
         for site in self.sites:
