@@ -421,10 +421,42 @@ class Config:
 
     # -- Failures --------------------------------------------------------------------------------------------
     failure_injection_rate: int = option(
-        0, "Percentage of requests that fail", low=0, high=100, runtime=True, group="Failures"
+        0,
+        "Percentage of requests that get an error in place of a reply",
+        low=0,
+        high=100,
+        runtime=True,
+        group="Failures",
+        effective=True,
     )
     failure_types: tuple[FailureType, ...] = option(
-        (), "Failures to choose from; none given is all of them", runtime=True, group="Failures"
+        (),
+        "Errors to choose from; none given is all of them",
+        runtime=True,
+        group="Failures",
+        effective=True,
+    )
+    faults: tuple[str, ...] = option(
+        (),
+        "Faults to choose from, each as in 'stall; after=3; for=2s'; docs/failures.md has the kinds",
+        runtime=True,
+        group="Failures",
+        effective=True,
+    )
+    fault_rate: float = option(
+        100.0,
+        "Percentage of requests that meet one of --faults",
+        low=0.0,
+        high=100.0,
+        runtime=True,
+        group="Failures",
+        effective=True,
+    )
+    fault_headers: bool = option(
+        True,
+        "Let requests ask to fail, with the headers X-Fault and X-Return-Error",
+        group="Failures",
+        effective=True,
     )
 
     # -- Metrics ---------------------------------------------------------------------------------------------

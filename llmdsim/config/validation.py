@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from llmdsim.config.durations import format_duration
+from llmdsim.config.fault import parse_fault
 from llmdsim.config.klog import SEVERITIES, patterns, severity
 from llmdsim.config.option import ConfigError
 from llmdsim.config.table import Config
@@ -57,6 +58,11 @@ def _broken(config: Config) -> Iterator[str]:
         yield "--dataset-path and --dataset-url: cannot be used with --mode echo"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", config.dataset_table_name):
         yield f"--dataset-table-name: {config.dataset_table_name!r} is not a plain name (letters, digits, _)"
+    for fault in config.faults:
+        try:
+            parse_fault(fault)
+        except ValueError as problem:
+            yield f"--faults: {problem}"
     yield from _klog(config)
     ranks = config.data_parallel_size if config.data_parallel_rank < 0 else 1
     if config.port + ranks - 1 > 65535:

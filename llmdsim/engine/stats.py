@@ -9,7 +9,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import sub
-from typing import TypeAlias
+from typing import TypeAlias, get_args
+
+from llmdsim.config.fault import KINDS
+from llmdsim.config.table import FailureType
 
 #: Default bucket bounds, seconds or counts (vLLM 0.33, v1/metrics/buckets.py).
 TTFT_BOUNDS = (
@@ -30,6 +33,8 @@ LATENESS_BOUNDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05
 PASS_BOUNDS = (1.0, *(float(8 << power) for power in range(12)))
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
+#: Kinds of faults, types of failures, and what X-Return-Error asks for.
+FAULTS = (*KINDS, *get_args(FailureType), "return_error")
 
 #: Values a histogram keeps before they are sorted: few enough that a scrape is quick.
 MANY = 1024
@@ -130,6 +135,7 @@ class Stats:
         "decode_time",
         "deferred",
         "e2e_latency",
+        "faults",
         "finished",
         "generation_tokens",
         "inference_time",
@@ -179,6 +185,8 @@ class Stats:
         #: Requests, not sequences, that found the queue full.
         self.refused = 0
         self.finished = dict.fromkeys(FINISH_REASONS, 0)
+        #: Requests that failed on purpose.
+        self.faults = dict.fromkeys(FAULTS, 0)
         #: Prompt tokens computed and tokens revealed in one pass.
         self.pass_tokens = Histogram(PASS_BOUNDS)
         #: Seconds by which passes came later than they were planned: the simulator's own fault.

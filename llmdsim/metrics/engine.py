@@ -46,7 +46,7 @@ def engine_blocks(
 
 
 def own_blocks(ranks: Sequence[tuple[str, Stats, Author]]) -> list[Block]:
-    """What no vLLM shows: whether the simulator keeps its pace, and to what clients asked for."""
+    """What no vLLM shows: whether the simulator keeps its pace, and what replies and responses came to."""
     lateness = FamilyBlock(
         "llmdsim:engine_pass_lateness_seconds",
         "histogram",
@@ -57,10 +57,15 @@ def own_blocks(ranks: Sequence[tuple[str, Stats, Author]]) -> list[Block]:
         "counter",
         "Tool calls and constrained texts that could not be made to follow their schema or expression.",
     )
+    faults = FamilyBlock(
+        "llmdsim:faults_injected", "counter", "Requests that were made to fail, by the kind of fault."
+    )
     for engine, stats, author in ranks:
         lateness.add_histogram({"engine": engine}, stats.pass_lateness)
         nonconforming.add_number({"engine": engine}, partial(getattr, author.composer, "nonconforming"))
-    return [lateness, nonconforming]
+        for kind in stats.faults:
+            faults.add_number({"engine": engine, "kind": kind}, partial(stats.faults.__getitem__, kind))
+    return [lateness, nonconforming, faults]
 
 
 def _total(read: Callable[[Stats], float], ranks: Sequence[Stats]) -> float:

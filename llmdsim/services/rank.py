@@ -9,6 +9,7 @@ from twisted.application.service import Service
 
 from llmdsim.config import Config
 from llmdsim.engine.engine import Engine
+from llmdsim.engine.faults import Faults
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
@@ -28,6 +29,7 @@ from llmdsim.web.access.gate import Gate
 from llmdsim.web.access.paths import is_on_admin_port, is_public
 from llmdsim.web.chat import Chat
 from llmdsim.web.context import Context
+from llmdsim.web.failures import Failures
 from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.server import Server
@@ -66,6 +68,7 @@ class Rank(Service):
                 vocab_size=tokenizer.vocab_size,
                 strict_context=config.strict_context,
             ),
+            failures=Failures(Faults(config, self.stats), config.model, config.fault_headers, clock),
             port=config.port,
         )
         http_requests = HttpRequests(clock.seconds)

@@ -14,6 +14,7 @@ from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.errors import shutting_down, unknown_model
+from llmdsim.web.failures import Failures
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.limits import Limits
 from llmdsim.web.transfer import Connector
@@ -59,6 +60,7 @@ class Context:
     turns: Turns
     stats: Stats
     limits: Limits
+    failures: Failures
     port: int
     ready: bool = False
     draining: bool = False
@@ -105,8 +107,9 @@ class Context:
     def admit(self, request: Request, name: str | None) -> Served:
         """What serves `request`, whose body names a model; none at all means the base model.
 
-        Raises ApiError 404 for a name that is not served.
+        Raises ApiError 404 for a name that is not served, and whatever it is to fail with on purpose.
         """
+        self.failures.meet(request)
         if not name or name in self.names:
             return self.base
         raise unknown_model(name, self.names)

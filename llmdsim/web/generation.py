@@ -127,7 +127,7 @@ def generate(
     try:
         context.driver.submit(sequences)
     except QueueFull:
-        request.on_lost = request.on_drain = None
+        request.on_lost = request.on_drain = request.on_failure = None
         raise ApiError(
             429,
             "The waiting requests queue is full; try again later.",

@@ -40,6 +40,7 @@ class ReplyStream:
         self._catching_up = False
         request.on_lost = self._client_left
         request.on_drain = self._catch_up
+        request.on_failure = self._give_up
 
     def sinks(self) -> list[StreamedChoice]:
         """A sink for each choice, for its sequence to keep."""

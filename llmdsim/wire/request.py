@@ -23,9 +23,11 @@ BODILESS = (204, 304)
 class Channel(Protocol):
     """The connection (or stream of one) a request came over."""
 
-    #: Nothing should be sent for now: the client does not read.
-    write_paused: bool
     transport: Any
+
+    @property
+    def write_paused(self) -> bool:
+        """Nothing should be sent for now: the client does not read."""
 
     @property
     def peer(self) -> str:
@@ -51,6 +53,7 @@ class Request:
 
     `on_lost`, when set, is called once if the client leaves before the response is complete. `on_drain`, when
     set, is called when a client that did not read does so again. After either end, writing does nothing.
+    `on_failure`, when set, ends the response with an error that it is given.
     """
 
     def __init__(self, channel: Channel, method: bytes, uri: bytes, headers: Mapping[bytes, bytes]) -> None:
@@ -68,6 +71,7 @@ class Request:
     expects_continue = False
     on_lost: Callable[[], None] | None = None
     on_drain: Callable[[], None] | None = None
+    on_failure: Callable[[Any], None] | None = None
     started = False
     finished = False
     #: Header lines of the response, whatever it will be; each with its line end.
@@ -181,7 +185,7 @@ class Request:
 
     def _end(self) -> None:
         self.finished = True
-        self.on_lost = self.on_drain = None
+        self.on_lost = self.on_drain = self.on_failure = None
         self.channel.request_done(self)
 
     # --- what the channel tells
@@ -191,7 +195,7 @@ class Request:
         if self.finished:
             return
         self.finished = self.lost = True
-        on_lost, self.on_lost, self.on_drain = self.on_lost, None, None
+        on_lost, self.on_lost, self.on_drain, self.on_failure = self.on_lost, None, None, None
         if on_lost is not None:
             on_lost()
 
