@@ -74,6 +74,9 @@ DEFAULTS: dict[str, object] = {
     "kv-events-replay-queue-size": 1024,
     "failure-injection-rate": 0,
     "failure-types": (),
+    "faults": (),
+    "fault-rate": 100.0,
+    "fault-headers": True,
     "fake-metrics": None,
     "fake-metrics-refresh-interval": 0.1,
     "data-parallel-size": 1,
@@ -166,6 +169,8 @@ RUNTIME = {
     "time-factor-under-load",
     "failure-injection-rate",
     "failure-types",
+    "faults",
+    "fault-rate",
     "fake-metrics",
 }
 
