@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from random import Random
 from typing import Any
 
 import pytest
 from twisted.logger import capturedLogs
 
+from llmdsim.config.fault import KINDS as KINDS_OF_FAULTS
 from llmdsim.web.faulty_channel import PIECES, carries_token
 from llmdsim.wire.request import Request
-from tests.web.clients import CHAT, TEXT, events, fields, post, reply_of, request, said, watched
-from tests.web.rig import RankRig
+from tests.logs.rig import LoggedRank, of
+from tests.web.clients import CHAT, TEXT, events, fields, post, reply_of, request, watched
+from tests.web.rig import PassRig, RankRig
 from tests.wire.channel import Client, Reply
 
 PACED = ("--time-to-first-token", "1s", "--inter-token-latency", "1s", "--seed", "1")
@@ -443,9 +446,93 @@ def test_events_with_names() -> None:
     assert not carries_token(b"data: [DONE]\n\n")
 
 
-def test_a_faulty_request_can_be_logged_in_full() -> None:
-    rig = RankRig("--log-http")
-    assert said(events(reply_of(post(rig, CHAT, "X-Fault: no-done", stream=True)).body))
+def test_the_log_tells_what_became_of_faulty_requests() -> None:
+    with LoggedRank("--access-log", "--log-http", *PACED) as rig:
+        for fault in ("reset", "truncate; after=2", "no-done"):
+            post(rig, CHAT, f"X-Fault: {fault}", stream=True)
+        rig.clock.pump([0.25] * 30)
+        assert [shown(line) for line in of("access", rig.log.lines)] == [
+            ("499", True),
+            ("200", True),
+            ("200", False),
+        ]
+        responses = [line for line in of("http_dump", rig.log.lines) if line.startswith("response: ")]
+        assert [line.rpartition(" ")[0].endswith(" cut when the client") for line in responses] == [
+            False,
+            True,
+            False,
+        ]
+
+
+def shown(line: str) -> tuple[str, bool]:
+    """The status in an access line, and whether the response was cut short."""
+    return line.split('" ')[1][:3], line.endswith(" aborted")
+
+
+@pytest.mark.parametrize("fault", ["hang", "reset", "stall; for=1h", "status"])
+def test_a_long_prompt_that_meets_a_fault(fault: str) -> None:
+    rig = PassRig()
+    client = post(rig, TEXT, f"X-Fault: {fault}", prompt="word " * 60_000)
+    for _ in range(2000):
+        rig.clock.advance(0.001)
+        if not rig.rank.context.turns.busy:
+            break
+    rig.turns(2)
+    assert (client.fate, client.received[:12]) == {
+        "hang": ("open", b""),
+        "reset": ("reset", b""),
+        "stall; for=1h": ("open", b""),
+        "status": ("closed", b"HTTP/1.1 503"),
+    }[fault]
+    client.rst()
+    rig.site.stop()
+    assert rig.rank.engine.idle
+    assert rig.clock.getDelayedCalls() == []
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whatever_happens_nothing_is_left(seed: int) -> None:
+    random = Random(seed)
+    kind = random.choice(KINDS_OF_FAULTS)
+    fault = "; ".join(
+        part
+        for part, names in (
+            (kind, KINDS_OF_FAULTS),
+            (f"after={random.randrange(7)}", ("reset", "stall", "truncate", "garble", "error", "slow-body")),
+            (f"for={random.choice((0, 0.3, 2, 30))}", ("stall", "slow-headers", "slow-body", "hang")),
+        )
+        if kind in names and (part == kind or random.random() < 0.8)
+    )
+    rig = RankRig("--max-num-seqs", "2", *(PACED if random.random() < 0.7 else ()))
+    ended: list[Request] = []
+    rig.site.on_ended.append(ended.append)
+    client = watched(rig)
+    with capturedLogs() as logged:
+        for _ in range(2):
+            body = fields(random.choice((CHAT, TEXT)), stream=random.random() < 0.7, n=random.randint(1, 2))
+            path = CHAT if "messages" in body else TEXT
+            client.send(request(path, body, f"X-Fault: {fault}"))
+        for _ in range(random.randrange(40)):
+            rig.clock.advance(0.25)
+            what = random.randrange(25)
+            if what == 0:
+                client.transport.stop_reading()
+            elif what == 1:
+                client.transport.client_reads = True
+                client.transport.drain()
+            elif what == 2:
+                client.fin()
+            elif what == 3:
+                rig.rank.driver.abort_all()
+        client.rst()
+        rig.clock.pump([0.25] * 8)
+    assert logged == []
+    assert rig.rank.engine.idle
+    assert rig.rank.stats.running == rig.rank.stats.waiting == 0
+    assert len(ended) == len({id(request) for request in ended}) <= 2
+    assert all(request.finished for request in ended)
+    rig.site.stop()
+    assert rig.clock.getDelayedCalls() == []
 
 
 @pytest.mark.parametrize("fault", ["reset; after=2", "truncate; after=2", "error; after=2", "stall; after=2"])
