@@ -38,6 +38,7 @@ class Faults:
     """
 
     def __init__(self, settings: FaultSettings, stats: Stats) -> None:
+        # Not the seed as it is, from which replies and latencies draw: chance would go by what they draw.
         self._random = Random(None if settings.seed is None else f"faults {settings.seed}")
         self._stats = stats
         self._asked: OrderedDict[str, int] = OrderedDict()

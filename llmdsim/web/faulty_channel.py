@@ -250,7 +250,6 @@ class FaultyChannel:
         self._wait([], 0.0, partial(self._answer_error, end))
 
     def _answer_error(self, end: Callable[[ApiError], None] | None) -> None:
-        self._held = b""
         self._request.started = self._streamed
         if end is not None:
             end(self._error)
@@ -281,7 +280,7 @@ class FaultyChannel:
         self._send(held)
         if self._complete:
             self._end()
-        elif not self._channel.write_paused:
+        else:
             self._request.drained()
 
     def _client_left(self) -> None:

@@ -31,6 +31,13 @@ class Faulty:
         self.rig = RankRig(*flags)
         self.ended: list[Request] = []
         self.rig.site.on_ended.append(self.ended.append)
+        handle = self.rig.site.handle
+
+        def note(request: Request) -> None:
+            self.request = request
+            handle(request)
+
+        self.rig.site.handle = note
         self.client = post(self.rig, path, f"X-Fault: {fault}", **{"stream": True, "seed": 3, **body})
 
     def wait(self, seconds: float) -> Faulty:
@@ -248,6 +255,7 @@ def test_a_stall_holds_everything_back_and_sends_it_in_order(path: str) -> None:
     faulty.wait(4.25)
     assert tokens(faulty.reply.body) == 1
     assert faulty.rig.rank.stats.generation_tokens == 4, "the engine goes on meanwhile"
+    assert faulty.request.channel.write_paused, "and what is due is kept as a number"
     faulty.wait(0.25)
     assert tokens(faulty.reply.body) == 4
     faulty.wait(0.5)
