@@ -50,7 +50,9 @@ class Composer:
             if said is None and self._settings.mode == "echo":
                 said = ask.echoed.layout.text
         if plan.reasoning != "none":
-            thoughts = REASONING_TOKENS if functions or said is not None else int(total * REASONING_SHARE)
+            thoughts = REASONING_TOKENS
+            if not functions and said is None:
+                thoughts = max(1, int(total * REASONING_SHARE))
             if plan.reasoning_budget is not None and plan.reasoning_budget >= 0:
                 thoughts = min(thoughts, plan.reasoning_budget)
             shown = _REASONING if plan.reasoning == "shown" else None

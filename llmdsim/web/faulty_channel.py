@@ -9,7 +9,7 @@ from typing import Any
 
 from llmdsim.config.fault import Fault
 from llmdsim.web.errors import ApiError
-from llmdsim.web.router import fail
+from llmdsim.web.refusal import fail
 from llmdsim.wire.request import Channel, Request
 
 #: Pieces in which something slow arrives.

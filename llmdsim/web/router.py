@@ -15,6 +15,7 @@ from werkzeug.routing import PathConverter
 
 from llmdsim.web.access.gate import Gate
 from llmdsim.web.errors import ApiError, shown
+from llmdsim.web.refusal import fail
 from llmdsim.wire.request import Request
 
 #: A route: given the request and the variables of its path, it answers the request, now or later. What it
@@ -78,18 +79,6 @@ def part_of(app: Klein, wanted: Callable[[str], bool]) -> Klein:
 def path_error(status: int, path: bytes, message: str) -> bytes:
     """The body of an error that was found before or outside any route."""
     return ApiError(status, message).body_for(path)
-
-
-def fail(request: Request, error: BaseException) -> None:
-    """Answer with what a route raised: an ApiError as it says, anything else as a logged 500."""
-    if isinstance(error, ApiError) and not request.started:
-        if error.status == 503:
-            # Shutting down: the next try, over another connection, may reach another server.
-            request.keep_alive = False
-        extra = b"".join(b"%b: %b\r\n" % header for header in error.headers)
-        request.respond(error.status, error.body_for(request.path), extra=extra)
-    else:
-        request.fail(Failure(error, type(error), error.__traceback__))  # type: ignore[no-untyped-call]
 
 
 class Router:
