@@ -30,7 +30,7 @@ def prepare(context: Context, chat: ChatRequest) -> Generator[None, None, Conver
     """What there is to know of a chat before it is given to the engine. Raises ApiError."""
     refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
     media = media_tokens(chat.messages)
-    if media > context.limits.max_model_len and chat.truncate_prompt_tokens is None:
+    if media > context.limits.max_model_len:
         # Here, since what is rendered has a word for each of these tokens.
         raise over_context(media, context.limits)
     text = render_chat(chat.messages)
