@@ -6,13 +6,26 @@ refuses a sum that does not fit.
 
 from __future__ import annotations
 
+from typing import Literal, Protocol
+
 from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.errors import ApiError, shown
 from llmdsim.web.limits import Limits
 from llmdsim.web.text_request import DEFAULT_MAX_TOKENS, TextRequest
 
 
-def check_budget(request: ChatRequest | TextRequest, limits: Limits) -> None:
+class Prompted(Protocol):
+    """A request as far as the length of its prompt goes."""
+
+    truncate_prompt_tokens: int | None
+    truncation_side: Literal["left", "right"] | None
+
+    @property
+    def asked_max_tokens(self) -> tuple[int | None, str]:
+        """The client's own bound on the answer, 0 where there is none to generate, and its field."""
+
+
+def check_budget(request: Prompted, limits: Limits) -> None:
     """Refuse a `max_tokens` or `truncate_prompt_tokens` beyond the whole context, whatever the prompt."""
     asked, field = request.asked_max_tokens
     if asked is None and type(request) is TextRequest:
@@ -29,19 +42,19 @@ def check_budget(request: ChatRequest | TextRequest, limits: Limits) -> None:
         raise ApiError.parameter(message, "truncate_prompt_tokens", kept)
 
 
-def truncation(request: ChatRequest | TextRequest, limits: Limits) -> int | None:
+def truncation(request: Prompted, limits: Limits) -> int | None:
     """How many prompt tokens to keep at most, from the side `truncation_side` names; None for all.
 
-    -1 keeps what leaves room for one token of output, or the whole context for text with `max_tokens` 0.
+    -1 keeps what leaves room for one token of output, or the whole context where none is asked for.
     """
     kept = request.truncate_prompt_tokens
     if kept != -1:
         return kept
-    no_output = type(request) is TextRequest and request.max_tokens == 0
-    return limits.max_model_len if no_output else limits.max_model_len - 1
+    asked, _ = request.asked_max_tokens
+    return limits.max_model_len if asked == 0 else limits.max_model_len - 1
 
 
-def check_context(request: ChatRequest | TextRequest, prompt_tokens: int, limits: Limits) -> None:
+def check_context(request: Prompted, prompt_tokens: int, limits: Limits) -> None:
     """Refuse a prompt longer than the context, and with `strict_context` one that leaves too little room."""
     context = limits.max_model_len
     asked, _ = request.asked_max_tokens
@@ -83,9 +96,7 @@ def check_prompt(request: ChatRequest | TextRequest, prompt_tokens: int, context
     raise ApiError.parameter(message, "routed_experts_prompt_start", skipped)
 
 
-def refuse_by_characters(
-    request: ChatRequest | TextRequest, text_length: int, limits: Limits, longest_token: int
-) -> None:
+def refuse_by_characters(request: Prompted, text_length: int, limits: Limits, longest_token: int) -> None:
     """Refuse a prompt that cannot fit however it is split, before anyone splits it.
 
     `text_length` and `longest_token`, the tokenizer's longest piece, are in characters. A prompt that will be

@@ -1,4 +1,4 @@
-"""The prompt of a generation request: counted, cut and shown, in steps where it is long."""
+"""The prompt of a request: counted, cut and shown, in steps where it is long."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Generator, Sequence
 import msgspec
 
 from llmdsim.tokenization.prompt import Prompt
-from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.context import Context
-from llmdsim.web.context_length import refuse_by_characters, truncation
-from llmdsim.web.text_request import TextRequest
+from llmdsim.web.context_length import Prompted, refuse_by_characters, truncation
 
 json = msgspec.json.encode
 
@@ -18,14 +16,12 @@ json = msgspec.json.encode
 IDS_AT_ONCE = 16384
 
 
-def is_short(context: Context, request: ChatRequest | TextRequest, text: str) -> bool:
+def is_short(context: Context, request: Prompted, text: str) -> bool:
     """Whether a text is a prompt as it is, with nothing to refuse or to cut before it is counted."""
     return len(text) <= context.tokenizer.longest_piece and request.truncate_prompt_tokens is None
 
 
-def text_prompt(
-    context: Context, request: ChatRequest | TextRequest, text: str
-) -> Generator[None, None, Prompt]:
+def text_prompt(context: Context, request: Prompted, text: str) -> Generator[None, None, Prompt]:
     """The prompt of a text, cut as `truncate_prompt_tokens` says: from the left, unless told otherwise.
 
     It comes counted, in steps where it is long. Raises ApiError 400 for one so long that it cannot fit
@@ -56,7 +52,7 @@ def text_prompt(
         window *= 2
 
 
-def ids_prompt(context: Context, request: ChatRequest | TextRequest, prompt: Prompt) -> Prompt:
+def ids_prompt(context: Context, request: Prompted, prompt: Prompt) -> Prompt:
     """The prompt cut to the ids that `truncate_prompt_tokens` keeps."""
     kept = truncation(request, context.limits)
     if kept is None or len(prompt) <= kept:

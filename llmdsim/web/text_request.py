@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import msgspec
 
-from llmdsim.web import coercion, decoding, raw_rules
-from llmdsim.web.decoding import Path, Problem
+from llmdsim.web import coercion, decoding, prompt_forms, raw_rules
 from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.limits import Limits
@@ -17,14 +15,12 @@ from llmdsim.web.request_rules import read_thinking_token_budget, settle
 #: `max_tokens` where the client sends none, or null
 DEFAULT_MAX_TOKENS = 16
 
-Prompt = str | list[int]
-
 
 class TextRequest(GenerationRequest, kw_only=True):
     """A valid text completion request; `prompts` gives its prompts one by one."""
 
     #: text, texts, ids or lists of ids: never a mixture. Non-empty, but its members may be empty
-    prompt: str | list[str | int | list[int]] | None = None
+    prompt: prompt_forms.Prompts | None = None
     n: int = 1
     #: -1 is the whole vocabulary
     logprobs: int | None = None
@@ -60,7 +56,7 @@ def checked(request: TextRequest | None, body: bytes) -> TextRequest:
     """The second half: what `typed` made of the body, or else the body read again."""
     if request is None:
         return _read_leniently(body)
-    if not _uniform(request.prompt) or _may_be_refused(request) or decoding.bad_utf8(body):
+    if not prompt_forms.uniform(request.prompt) or _may_be_refused(request) or decoding.bad_utf8(body):
         return _read_leniently(body)
     if decoding.may_nest_too_deeply(body) and decoding.nested_too_deeply(request):
         raise decoding.too_deep()
@@ -68,59 +64,19 @@ def checked(request: TextRequest | None, body: bytes) -> TextRequest:
     return request
 
 
-def prompts(request: TextRequest, limits: Limits) -> list[Prompt]:
+def prompts(request: TextRequest, limits: Limits) -> list[prompt_forms.Prompt]:
     """The prompts of a request, each a text or a non-empty list of ids below `limits.vocab_size`.
 
-    Raises a 400 for more prompts than `limits.max_prompts`, more choices in all than the larger of `max_n`
-    and `max_prompts`, an empty list of ids, and ids out of the vocabulary. An empty text counts no tokens,
-    which `sampling` refuses.
+    Raises a 400 as `prompt_forms.separate` does, and for more choices in all than the larger of `max_n` and
+    `max_prompts`. An empty text counts no tokens, which `sampling` refuses.
     """
-    prompt = request.prompt
-    if isinstance(prompt, str):
-        return [prompt]
-    assert prompt  # decode_text refuses null and []
-    if isinstance(prompt[0], int):
-        found: list[Any] = [prompt]
-    else:
-        found = prompt
-        _check_count(len(prompt), request.n, limits)
-    for item in found:
-        if type(item) is list:
-            if not item:
-                raise ApiError(400, "A prompt cannot be empty.")
-            if max(item) >= limits.vocab_size:
-                raise ApiError(400, f"Token id {max(item)} is out of vocabulary.")
-    return found
-
-
-def _check_count(count: int, n: int, limits: Limits) -> None:
-    if count > limits.max_prompts:
-        message = f"prompt holds {count} prompts, which exceeds the maximum of {limits.max_prompts}."
-        raise ApiError.parameter(message, "prompt")
+    assert request.prompt  # decode_text refuses null and []
+    found = prompt_forms.separate(request.prompt, "prompt", limits)
+    count, n = len(found), request.n
     most = max(limits.max_n, limits.max_prompts)
     if n <= limits.max_n and count * n > most:
         raise ApiError.parameter(f"{count} prompts with n={n} make more than {most} choices.", "n", n)
-
-
-def _uniform(prompt: Any) -> bool:
-    """Whether a prompt is one of the four forms, exactly, and not empty; negative ids count as no form."""
-    if type(prompt) is not list:
-        return bool(prompt)
-    if prompt and type(prompt[0]) is int:
-        try:
-            # Five times as fast as `_are_ids`, but takes booleans, of which there are none here.
-            array("Q", prompt)
-        except (TypeError, OverflowError):
-            return _are_ids(prompt)
-        return True
-    kinds = set(map(type, prompt))
-    if kinds == {str}:
-        return True
-    return kinds == {list} and all(not inner or min(inner) >= 0 for inner in prompt)
-
-
-def _are_ids(values: list[Any]) -> bool:
-    return set(map(type, values)) == {int} and min(values) >= 0
+    return found
 
 
 def _may_be_refused(request: TextRequest) -> bool:
@@ -183,54 +139,4 @@ def _settle_options(request: TextRequest) -> None:
     settle(request)
 
 
-def _read_prompt(value: Any, path: Path, problems: list[Problem]) -> Any:
-    """One of the four forms: as it is where it fits one exactly, else as ids read leniently."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, list) and (all(isinstance(item, str) for item in value) or _are_ids(value)):
-        return value
-    found: list[Problem] = []
-    for read in (_read_id, _read_id_list):
-        own: list[Problem] = []
-        result = _read_each(read, value, path, own)
-        if not own:
-            return result
-        found += own
-    found.append(Problem("string_type", path, "expected a string", value))
-    _read_each(_read_text, value, path, found)
-    problems += found
-    return value
-
-
-def _read_each(read: coercion.Reader, value: Any, path: Path, problems: list[Problem]) -> Any:
-    """A list whose items `read` reads, until too many could not be."""
-    if not isinstance(value, list):
-        problems.append(Problem("list_type", path, "expected a list", value))
-        return value
-    most = len(problems) + decoding.MAX_PROBLEMS
-    result = []
-    for index, item in enumerate(value):
-        result.append(read(item, (*path, index), problems))
-        if len(problems) > most:
-            break
-    return result
-
-
-def _read_id(value: Any, path: Path, problems: list[Problem]) -> Any:
-    number = coercion.integer(value, path, problems)
-    if isinstance(number, int) and number < 0:
-        problems.append(Problem("greater_than_equal", path, "expected at least 0", value, {"ge": 0}))
-    return number
-
-
-def _read_id_list(value: Any, path: Path, problems: list[Problem]) -> Any:
-    return _read_each(_read_id, value, path, problems)
-
-
-def _read_text(value: Any, path: Path, problems: list[Problem]) -> Any:
-    if not isinstance(value, str):
-        problems.append(Problem("string_type", path, "expected a string", value))
-    return value
-
-
-_SPECIAL = {"prompt": _read_prompt, "thinking_token_budget": read_thinking_token_budget}
+_SPECIAL = {"prompt": prompt_forms.read, "thinking_token_budget": read_thinking_token_budget}
