@@ -162,7 +162,20 @@ class Config:
         0, "Percentage of omni chats answered with an image", low=0, high=100, runtime=True, group="Model"
     )
     default_embedding_dimensions: int = option(
-        384, "Length of an embedding when the request does not say", low=1, high=65536, group="Model"
+        384,
+        "Length of an embedding when the request does not say",
+        low=1,
+        high=65536,
+        group="Model",
+        effective=True,
+    )
+    max_embedding_dimensions: int = option(
+        8192,
+        "Longest embedding that a request may ask for; --default-embedding-dimensions, if that is more",
+        low=1,
+        high=65536,
+        group="Model",
+        effective=True,
     )
 
     # -- Scheduling ------------------------------------------------------------------------------------------

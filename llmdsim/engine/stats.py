@@ -128,7 +128,8 @@ prompt, how many there were and the most tokens of one (with others 0)."""
 
 
 class Stats:
-    """All counters of one engine; every attribute is read at scrape and written by the engine alone."""
+    """All counters of one engine; every attribute is read at scrape; none but the engine writes them,
+    apart from what pooling routes tell `count_pooled`."""
 
     __slots__ = (
         "cached_tokens",
@@ -230,9 +231,22 @@ class Stats:
         self.prefill_computed_tokens.observe_all(map(sub, prompt, cached))
         self.request_preemptions.observe_times(0, len(tokens))
         self.request_generation_tokens.observe_all(tokens)
-        self.params_max_tokens.observe_all(limit)
+        self.params_max_tokens.observe_all(filter(None, limit))
         self.params_n.observe_all(filter(None, n))
         self.max_num_generation_tokens.observe_all(compress(longest, n))
+
+    def count_pooled(self, prompts: Sequence[int], seconds: float) -> None:
+        """Count prompts, each so many tokens long, of which one request had something other than text made.
+
+        To vLLM they are requests that stop at once: their time is prefill, and they have no tokens.
+        """
+        tokens = sum(prompts)
+        self.prompt_tokens += tokens
+        self.pass_tokens.observe(tokens)
+        self.finished["stop"] += len(prompts)
+        self.time_to_first_token.observe_all([seconds] * len(prompts))
+        self.records += [(0.0, 0.0, seconds, seconds, seconds, length, 0, 0, 0, 1, 0) for length in prompts]
+        self.settle()
 
     def settle(self) -> None:
         """Sort what the histograms keep, where that has become much: memory is bounded without a scrape."""

@@ -43,9 +43,9 @@ def embedding(
     # All components at once, as one long number of 32 bits for each, of which a token's own take the lowest
     # eight: to add such numbers costs a hundredth of adding lists.
     total = 0
-    at_once = max(1, 50_000 // (dimensions + 256))
+    tokens_at_once = max(1, 50_000 // (dimensions + 256))
     for number, (token, times) in enumerate(counts.items()):
-        if number and number % at_once == 0:
+        if number and number % tokens_at_once == 0:
             yield
         drawn = bytearray(4 * dimensions)
         drawn[::4] = shake_128(b"%d" % token).digest(dimensions)

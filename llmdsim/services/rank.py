@@ -32,6 +32,7 @@ from llmdsim.web.context import Context
 from llmdsim.web.failures import Failures
 from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.router import Router, new_app, part_of, path_error
+from llmdsim.web.pooling.routes import PoolingRoutes
 from llmdsim.web.server import Server
 from llmdsim.web.text import Text
 from llmdsim.web.turns import Turns
@@ -84,6 +85,7 @@ class Rank(Service):
         for routes in (
             Chat(self.context),
             Text(self.context),
+            PoolingRoutes(self.context),
             Server(self.context, collector.page),
         ):
             routes.mount(app)

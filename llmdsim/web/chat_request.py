@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -135,7 +135,16 @@ def decode_chat(body: bytes, content_type: str | None = None) -> ChatRequest:
     return request
 
 
-def refuse_untrusted(request: ChatRequest, *, chat_template: bool, mm_kwargs: bool) -> None:
+class Templated(Protocol):
+    """A request whose conversation a template makes a prompt of."""
+
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any] | None
+    media_io_kwargs: dict[str, dict[str, Any]] | None
+    mm_processor_kwargs: dict[str, Any] | None
+
+
+def refuse_untrusted(request: Templated, *, chat_template: bool, mm_kwargs: bool) -> None:
     """Raise the 400 for what only a server told to trust its clients takes; the flags say what it was told.
 
     `chat_template` is vLLM's `--trust-request-chat-template`, `mm_kwargs` its `--trust-request-mm-kwargs`.
@@ -151,8 +160,13 @@ def refuse_untrusted(request: ChatRequest, *, chat_template: bool, mm_kwargs: bo
         return
     for field in ("mm_processor_kwargs", "media_io_kwargs"):
         if getattr(request, field):
-            message = f"{field} in a request are disabled by default; --trust-request-mm-kwargs allows them."
-            raise ApiError.parameter(message, field)
+            raise untrusted_kwargs(field)
+
+
+def untrusted_kwargs(field: str) -> ApiError:
+    """The 400 for arguments to how media are read."""
+    message = f"{field} in a request are disabled by default; --trust-request-mm-kwargs allows them."
+    return ApiError.parameter(message, field)
 
 
 def _may_be_refused(request: ChatRequest) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -21,6 +21,7 @@ class Turns:
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock
+        self.seconds: Callable[[], float] = clock.seconds
         self._call: Any = None
         self._under_way: dict[Deferred[None], Steps] = {}
 

@@ -1,0 +1,1 @@
+"""The routes of pooling models: embeddings, pooling, scores, reranking and classification."""

@@ -1,0 +1,72 @@
+"""Replies to pooling requests: an object with a list in it, and its usage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.context import Context, Served
+from llmdsim.web.errors import ApiError
+from llmdsim.web.reply_head import ReplyHead, reply_head
+from llmdsim.web.usage import usage
+from llmdsim.wire.request import Request
+
+json = msgspec.json.encode
+
+#: Numbers one reply may hold: some 40 MB as JSON.
+MOST_NUMBERS = 1 << 22
+
+
+class PoolingReply:
+    """The reply to one request, whose prompts are found right: its id, its usage, and the way out.
+
+    Raises ApiError 400 for an id that is too long.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        request: Request,
+        served: Served,
+        prefix: str,
+        request_id: str,
+        prompts: Sequence[Prompt],
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._lengths = list(map(len, prompts))
+        self.prompt_tokens = sum(self._lengths)
+        self.head: ReplyHead = reply_head(context, request, served, request_id)
+        self.id = prefix + self.head.id
+
+    def usage(self) -> bytes:
+        """The usage object of all routes but two."""
+        nulls = b',"prompt_tokens_details":null,"completion_tokens_details":null'
+        return usage(self.prompt_tokens, 0, nulls)
+
+    def short_usage(self) -> bytes:
+        """The usage object without what pooling never has."""
+        return b'{"prompt_tokens":%d,"total_tokens":%d}' % (self.prompt_tokens, self.prompt_tokens)
+
+    def respond_list(self, data: Sequence[bytes]) -> None:
+        """Send the usual object, whose list is `data`, each as JSON."""
+        self.respond(
+            b'{"id":%b,"object":"list","created":%d,"model":%b,"data":[%b],"usage":%b}'
+            % (json(self.id), self.head.created, self.head.model, b",".join(data), self.usage())
+        )
+
+    def respond(self, body: bytes, content_type: bytes = b"application/json", extra: bytes = b"") -> None:
+        """Send the whole response, and count its prompts in the metrics."""
+        context = self._context
+        context.stats.count_pooled(self._lengths, context.turns.seconds() - self._request.began)
+        self._request.common_headers += context.reply_headers
+        self._request.respond(200, body, content_type, extra)
+
+
+def refuse_too_many(numbers: int) -> None:
+    """Refuse a reply that would hold numbers beyond all measure."""
+    if numbers > MOST_NUMBERS:
+        message = f"The reply would hold {numbers} numbers, more than {MOST_NUMBERS}: send fewer inputs."
+        raise ApiError(400, message, param="input")
