@@ -29,7 +29,10 @@ def uniform(prompts: Any) -> bool:
     kinds = set(map(type, prompts))
     if kinds == {str}:
         return True
-    return kinds == {list} and all(not inner or min(inner) >= 0 for inner in prompts)
+    try:
+        return kinds == {list} and all(not inner or min(inner) >= 0 for inner in prompts)
+    except TypeError:  # not all of them numbers
+        return False
 
 
 def separate(prompts: Prompts, field: str, limits: Limits) -> list[Prompt]:

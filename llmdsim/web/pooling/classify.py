@@ -8,10 +8,11 @@ from twisted.internet.defer import Deferred
 from llmdsim.reply.embedding import LABELS, classification
 from llmdsim.web.chat_request import refuse_untrusted
 from llmdsim.web.context import Context
+from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.encoding import float32
 from llmdsim.web.pooling.inputs import ids_of, prompts_of
 from llmdsim.web.pooling.reply import PoolingReply, json
-from llmdsim.web.pooling.request import BodyReader, InputRequest
+from llmdsim.web.pooling.request import InputRequest
 from llmdsim.web.turns import Steps
 from llmdsim.wire.request import Request
 

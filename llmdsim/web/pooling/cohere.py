@@ -16,11 +16,12 @@ from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web import messages
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
+from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.embeddings import dimensions
 from llmdsim.web.pooling.encoding import float32, pack
 from llmdsim.web.pooling.inputs import ids_of, tokenized
 from llmdsim.web.pooling.reply import PoolingReply, json, refuse_too_many
-from llmdsim.web.pooling.request import BodyReader, PoolingRequest
+from llmdsim.web.pooling.request import PoolingRequest
 from llmdsim.web.prompt_forms import check_count
 from llmdsim.web.turns import Steps
 from llmdsim.wire.request import Request

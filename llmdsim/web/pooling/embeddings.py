@@ -9,9 +9,9 @@ from llmdsim.reply.embedding import embedding
 from llmdsim.web.chat_request import refuse_untrusted
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
+from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.inputs import ids_of, prompts_of
 from llmdsim.web.pooling.reply import PoolingReply, refuse_too_many
-from llmdsim.web.pooling.request import BodyReader
 from llmdsim.web.pooling.vectors import VectorRequest, Vectors
 from llmdsim.web.turns import Steps
 from llmdsim.wire.request import Request

@@ -1,26 +1,51 @@
-"""The bodies of pooling requests: the fields they share, decoded and checked as vLLM 0.33 checks them.
-
-Values are read as on the generation routes: exactly by `msgspec` where they fit, else leniently.
-"""
+"""What pooling requests have in common: their fields, and how vLLM 0.33 checks them."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeGuard, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
 import msgspec
 from msgspec import UNSET, Meta
 
 from llmdsim.web import coercion, decoding, messages, prompt_forms, raw_rules
-from llmdsim.web.context import content_type
 from llmdsim.web.decoding import Path, Problem
 from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import Int64
 from llmdsim.web.messages import Message
-from llmdsim.web.turns import LONG_BODY
-from llmdsim.wire.request import Request
 
 _REMOVED_TASKS = {"score": "`classify`", "encode": "`token_embed` or `token_classify`"}
+
+
+def _is_conversation(given: Any) -> TypeGuard[list[Message]]:
+    return (
+        isinstance(given, list)
+        and bool(given)
+        and all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in given)
+    )
+
+
+def _are_conversations(given: Any) -> TypeGuard[list[list[Message]]]:
+    return isinstance(given, list) and bool(given) and all(map(_is_conversation, given))
+
+
+def _read_input(value: Any, path: Path, problems: list[Problem]) -> Any:
+    if _is_conversation(value) or _are_conversations(value):
+        return _read_messages(value, path, problems)
+    return prompt_forms.read(value, path, problems)
+
+
+def _read_messages(value: Any, path: Path, problems: list[Problem]) -> Any:
+    if not isinstance(value, list) or not value or not all(isinstance(item, list) for item in value):
+        problems += [] if value is None else messages.problems_of(value, path)
+        return value
+    for index, conversation in enumerate(value):
+        if not conversation:
+            problems.append(Problem("too_short", (*path, index), "expected at least one message", []))
+        problems += messages.problems_of(conversation, (*path, index))
+        if len(problems) > decoding.MAX_PROBLEMS:
+            break
+    return value
 
 
 class PoolingRequest(msgspec.Struct, kw_only=True):
@@ -66,6 +91,8 @@ class InputRequest(PoolingRequest, kw_only=True):
 
     `messages`, or `input` in its place, is a conversation or a list of them.
     """
+
+    special: ClassVar[Mapping[str, coercion.Reader]] = {"input": _read_input, "messages": _read_messages}
 
     input: str | list[str | int | list[int | dict[str, Any]] | dict[str, Any]] | None = None
     messages: list[dict[str, Any] | list[dict[str, Any]]] | None = None
@@ -122,72 +149,3 @@ class InputRequest(PoolingRequest, kw_only=True):
             messages.settle([])  # which it refuses
         for conversation in found:
             messages.settle(conversation)
-
-
-R = TypeVar("R", bound=PoolingRequest)
-
-
-class BodyReader(Generic[R]):
-    """Reads the bodies of one route into its struct."""
-
-    def __init__(self, struct: type[R]) -> None:
-        self._struct = struct
-        self._decoder = msgspec.json.Decoder(struct)
-
-    def read(self, request: Request) -> Generator[None, None, R]:
-        """The request in a body, in steps where it is long. Raises ApiError 400, whatever the bytes."""
-        body = request.body
-        decoding.refuse_media_type(content_type(request))
-        found = self._decoded(body)
-        if len(body) > LONG_BODY:
-            yield
-        if found is None or not found.exact() or decoding.bad_utf8(body):
-            data = decoding.parse(body)
-            self._struct.apply_raw_rules(data)
-            found = coercion.read_whole(self._struct, data, self._struct.special)
-        elif decoding.may_nest_too_deeply(body) and decoding.nested_too_deeply(found):
-            raise decoding.too_deep()
-        if len(body) > LONG_BODY:
-            yield
-        found.settle()
-        return found
-
-    def _decoded(self, body: bytes) -> R | None:
-        try:
-            return self._decoder.decode(body)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            return None
-
-
-def _is_conversation(given: Any) -> TypeGuard[list[Message]]:
-    return (
-        isinstance(given, list)
-        and bool(given)
-        and all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in given)
-    )
-
-
-def _are_conversations(given: Any) -> TypeGuard[list[list[Message]]]:
-    return isinstance(given, list) and bool(given) and all(map(_is_conversation, given))
-
-
-def _read_input(value: Any, path: Path, problems: list[Problem]) -> Any:
-    if _is_conversation(value) or _are_conversations(value):
-        return _read_messages(value, path, problems)
-    return prompt_forms.read(value, path, problems)
-
-
-def _read_messages(value: Any, path: Path, problems: list[Problem]) -> Any:
-    if not isinstance(value, list) or not value or not all(isinstance(item, list) for item in value):
-        problems += [] if value is None else messages.problems_of(value, path)
-        return value
-    for index, conversation in enumerate(value):
-        if not conversation:
-            problems.append(Problem("too_short", (*path, index), "expected at least one message", []))
-        problems += messages.problems_of(conversation, (*path, index))
-        if len(problems) > decoding.MAX_PROBLEMS:
-            break
-    return value
-
-
-InputRequest.special = {"input": _read_input, "messages": _read_messages}

@@ -19,10 +19,11 @@ from llmdsim.web.chat_request import untrusted_kwargs
 from llmdsim.web.context import Context
 from llmdsim.web.decoding import Problem
 from llmdsim.web.errors import ApiError
+from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.encoding import float32
 from llmdsim.web.pooling.inputs import tokenized
 from llmdsim.web.pooling.reply import PoolingReply, json
-from llmdsim.web.pooling.request import BodyReader, PoolingRequest
+from llmdsim.web.pooling.request import PoolingRequest
 from llmdsim.web.prompt_forms import check_count
 from llmdsim.web.turns import Steps
 from llmdsim.wire.request import Request
