@@ -15,8 +15,8 @@ from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
 
-#: Numbers one reply may hold: some 40 MB as JSON.
-MOST_NUMBERS = 1 << 22
+#: Numbers one reply may hold: some 20 MB as JSON.
+MOST_NUMBERS = 1 << 21
 
 
 class PoolingReply:
@@ -51,11 +51,13 @@ class PoolingReply:
         return b'{"prompt_tokens":%d,"total_tokens":%d}' % (self.prompt_tokens, self.prompt_tokens)
 
     def respond_list(self, data: Sequence[bytes]) -> None:
-        """Send the usual object, whose list is `data`, each as JSON."""
-        self.respond(
-            b'{"id":%b,"object":"list","created":%d,"model":%b,"data":[%b],"usage":%b}'
-            % (json(self.id), self.head.created, self.head.model, b",".join(data), self.usage())
-        )
+        """Send the usual object, whose list is `data`, each as JSON and at least one."""
+        opening = b'{"id":%b,"object":"list","created":%d,"model":%b,"data":['
+        pieces = [*data]
+        pieces[0] = opening % (json(self.id), self.head.created, self.head.model) + pieces[0]
+        pieces[-1] += b'],"usage":%b}' % self.usage()
+        # One copy of what may be megabytes.
+        self.respond(b",".join(pieces))
 
     def respond(self, body: bytes, content_type: bytes = b"application/json", extra: bytes = b"") -> None:
         """Send the whole response, and count its prompts in the metrics."""
