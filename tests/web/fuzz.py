@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
 from tests.web.clients import CHAT, TEXT
-from tests.web.fuzz_values import GOOD, KINDS, OPTIONAL, REQUIRED, Raw, mean, of_kind, text
+from tests.web.fuzz_values import GOOD, KINDS, OPTIONAL, REQUIRED, Maker, Raw, mean, of_kind, text
 from tests.wire.channel import get, post, post_chunks
 
 
@@ -28,7 +29,7 @@ class Case(NamedTuple):
         return b"".join(self.packets)
 
 
-def good(path: str, random: Random) -> Pairs:
+def good(path: str, random: Random, makers: Mapping[str, Maker] = GOOD) -> Pairs:
     """A body whose fields each have their type and mostly their range; their combination may be refused."""
     kinds = KINDS[path]
     names = list(REQUIRED[path])
@@ -39,11 +40,11 @@ def good(path: str, random: Random) -> Pairs:
     if "stream_options" in names and random.random() < 0.9:
         names.append("stream")
     pairs = Pairs()
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(name for name in names if name in kinds):
         if path == TEXT and name == "logprobs":
             value = random.choice((None, 0, 1, 5))
-        elif name in GOOD and (name in REQUIRED[path] or random.random() < 0.9):
-            value = GOOD[name](random)
+        elif name in makers and (name in REQUIRED[path] or random.random() < 0.9):
+            value = makers[name](random)
         else:
             value = of_kind(kinds[name], random)
         pairs.append((name, value))
@@ -175,9 +176,9 @@ def framed(path: str, headers: tuple[str, ...], body: bytes, random: Random) -> 
     return post_chunks(packets(body, random), *lines, path=target)
 
 
-def body_of(path: str, random: Random) -> bytes:
+def body_of(path: str, random: Random, makers: Mapping[str, Maker] = GOOD) -> bytes:
     draw = random.random()
-    document: Any = good(path, random) if draw < 0.93 else rubbish(random)
+    document: Any = good(path, random, makers) if draw < 0.93 else rubbish(random)
     if 0.3 < draw < 0.93:
         for _ in range(random.choice((1, 1, 1, 2, 3))):
             mutate(path, document, random)
@@ -189,7 +190,11 @@ def case(seed: str) -> Case:
     """The request of a seed: always the same."""
     random = Random(seed)
     path = random.choice((CHAT, TEXT))
-    body = body_of(path, random)
+    return case_of(path, body_of(path, random), random)
+
+
+def case_of(path: str, body: bytes, random: Random) -> Case:
+    """A request with this body, and headers as clients send them."""
     headers = []
     if random.random() < 0.8:
         kind = random.choice(TYPES) if random.random() < 0.2 else "application/json"

@@ -97,8 +97,10 @@ def tool(name: str) -> Any:
     return {"type": "function", "function": {"name": name, "parameters": {}}}
 
 
+Maker = Callable[[Random], Any]
+
 #: Values in range, by field, so that a good share of the bodies is accepted.
-GOOD: dict[str, Callable[[Random], Any]] = {
+GOOD: dict[str, Maker] = {
     "model": lambda r: r.choice(("m", "m", "m", "", None)),
     "messages": lambda r: [message(r) for _ in range(r.randint(1, 3))],
     "prompt": prompt,
@@ -162,7 +164,7 @@ GOOD: dict[str, Callable[[Random], Any]] = {
     "add_generation_prompt": lambda r: r.random() < 0.8,
     "continue_final_message": lambda r: r.random() < 0.1,
 }
-REQUIRED = {CHAT: ("messages", "max_tokens"), TEXT: ("prompt", "max_tokens")}
+REQUIRED: dict[str, tuple[str, ...]] = {CHAT: ("messages", "max_tokens"), TEXT: ("prompt", "max_tokens")}
 
 
 def _kinds(struct: type[msgspec.Struct]) -> dict[str, types.Type]:
@@ -174,6 +176,13 @@ def _kinds(struct: type[msgspec.Struct]) -> dict[str, types.Type]:
 #: Every field of each route, as the route's own struct declares it: a new field is fuzzed from its first day.
 KINDS = {CHAT: _kinds(ChatRequest), TEXT: _kinds(TextRequest)}
 OPTIONAL = {path: sorted(set(kinds) - set(REQUIRED[path])) for path, kinds in KINDS.items()}
+
+
+def fuzz_route(path: str, struct: type[msgspec.Struct], *required: str) -> None:
+    """Have bodies made for another route; they have these fields unless something takes them away."""
+    KINDS[path] = _kinds(struct)
+    REQUIRED[path] = required
+    OPTIONAL[path] = sorted(set(KINDS[path]) - set(required))
 
 
 def of_kind(kind: types.Type, random: Random) -> Any:

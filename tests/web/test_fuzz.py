@@ -62,7 +62,7 @@ class Rank:
         client.transport.clear()
         client.send(*packets)
         for _ in range(4000):
-            if self.rig.rank.engine.idle:
+            if self.rig.rank.engine.idle and not self.rig.rank.context.turns.busy:
                 break
             self.rig.clock.advance(0.001)
         self.rig.settle()
