@@ -155,7 +155,7 @@ class Config:
     )
     enable_sleep_mode: bool = option(False, "Allow /sleep and /wake_up (in development mode)", group="Model")
     mm_encoder_only: bool = option(
-        False, "Serve the multi-modal encoder without the language model", group="Model"
+        False, "Serve the multi-modal encoder without the language model", group="Model", effective=True
     )
     omni: bool = option(False, "Answer with an image when a request asks for one", group="Model")
     image_emission_rate: int = option(

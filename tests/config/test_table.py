@@ -33,6 +33,7 @@ DEFAULTS: dict[str, object] = {
     "omni": False,
     "image-emission-rate": 0,
     "default-embedding-dimensions": 384,
+    "max-embedding-dimensions": 8192,
     "latency-calculator": "",
     "time-to-first-token": 0.0,
     "time-to-first-token-std-dev": 0.0,
