@@ -14,6 +14,7 @@ import pytest
 from llmdsim.tokenization.builtin import BuiltinTokenizer
 from tests.web.pooling.asking import EMBEDDINGS, ask, vectors
 from tests.web.rig import PassRig
+from tests.wire.channel import post
 
 TALK = [{"role": "user", "content": "one two"}]
 SPLIT = [{"role": "user", "content": [{"type": "text", "text": "one two"}]}]
@@ -244,6 +245,13 @@ def test_forms_are_refused_and_other_media_types_are_not(rig: PassRig) -> None:
     assert ask(rig, EMBEDDINGS, {"input": "a"}, "Content-Type: text/plain").reply.status == 200
 
 
+def test_bodies_that_are_no_text_or_nest_too_deeply_are_refused(rig: PassRig) -> None:
+    deep = b'{"input":"a","user":"u","task":' + b"[" * 250 + b"]" * 250 + b"}"
+    for body in (b'{"input":"a","ignored":"\xff"}', deep, b'{"input":"a"', b"[]", b""):
+        client = rig.connect().send(post(body, path=EMBEDDINGS.encode()))
+        assert client.received.startswith(b"HTTP/1.1 400"), body
+
+
 def test_more_numbers_than_a_reply_may_hold_are_refused() -> None:
     rig = PassRig("--max-prompts", "2000")
     answer = ask(rig, EMBEDDINGS, {"input": ["a"] * 1366, "dimensions": 1536})
@@ -282,6 +290,7 @@ def test_prompts_count_in_the_metrics_as_requests_that_stop(rig: PassRig) -> Non
     assert stats.finished["stop"] == 2
     assert (stats.request_prompt_tokens.count, stats.request_prompt_tokens.sum) == (2, 3)
     assert (stats.request_generation_tokens.count, stats.request_generation_tokens.sum) == (2, 0)
+    assert (stats.pass_tokens.count, stats.pass_tokens.sum) == (1, 3)
     assert stats.time_to_first_token.count == stats.e2e_latency.count == 2
     assert stats.params_max_tokens.count == stats.inter_token_latency.count == 0
     assert (stats.running, stats.waiting, stats.generation_tokens) == (0, 0, 0)
