@@ -11,7 +11,6 @@ from klein import Klein
 from twisted.internet.defer import Deferred
 
 from llmdsim.reply.embedding import embedding
-from llmdsim.tokenization.chat import render_chat
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web import messages
 from llmdsim.web.context import Context
@@ -19,7 +18,7 @@ from llmdsim.web.errors import ApiError
 from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.embeddings import dimensions
 from llmdsim.web.pooling.encoding import float32, pack
-from llmdsim.web.pooling.inputs import ids_of, tokenized
+from llmdsim.web.pooling.inputs import ids_of, rendered, tokenized
 from llmdsim.web.pooling.reply import PoolingReply, json, refuse_too_many
 from llmdsim.web.pooling.request import PoolingRequest
 from llmdsim.web.prompt_forms import check_count
@@ -63,15 +62,12 @@ class CohereRequest(PoolingRequest, kw_only=True):
         if self.max_tokens is not None and self.max_tokens < 0:
             raise ApiError.parameter("max_tokens must not be negative.", "max_tokens", self.max_tokens)
 
-    def prompts(self) -> list[str]:
-        """The texts to embed."""
-        if self.texts is not None:
-            return self.texts
+    @property
+    def contents(self) -> list[list[dict[str, Any]]]:
+        """The parts of each of `images` or `inputs`."""
         if self.images is not None:
-            contents = [[{"type": "image_url", "image_url": {"url": image}}] for image in self.images]
-        else:
-            contents = [item.content for item in self.inputs or ()]
-        return [render_chat([{"role": "user", "content": content}]) for content in contents]
+            return [[{"type": "image_url", "image_url": {"url": image}}] for image in self.images]
+        return [item.content for item in self.inputs or ()]
 
     @property
     def shows_images(self) -> bool:
@@ -105,9 +101,13 @@ class Cohere:
         if size % 8 and ("binary" in wanted or "ubinary" in wanted):
             message = "The dimensions of binary embeddings must be a multiple of 8."
             raise ApiError.parameter(message, "output_dimension", size)
-        texts = asked.prompts()
-        check_count(len(texts), "inputs", context.limits)
-        refuse_too_many(len(texts) * size * len(wanted))
+        contents = asked.contents
+        count = len(contents if asked.texts is None else asked.texts)
+        check_count(count, "inputs", context.limits)
+        refuse_too_many(count * size * len(wanted))
+        texts = asked.texts
+        if texts is None:
+            texts = rendered(context, [[{"role": "user", "content": content}] for content in contents])
         prompts = yield from tokenized(context, asked, texts)
         _check_lengths(asked, prompts)
         reply = PoolingReply(context, request, served, "embd-", "", prompts)

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from llmdsim.tokenization.chat import render_chat
+from llmdsim.tokenization.media import media_tokens
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web import prompt_forms
 from llmdsim.web.context import Context
-from llmdsim.web.context_length import check_context
+from llmdsim.web.context_length import check_context, over_context
 from llmdsim.web.errors import ApiError
+from llmdsim.web.messages import Message
 from llmdsim.web.pooling.request import InputRequest, PoolingRequest
 from llmdsim.web.prompts import ids_prompt, is_short, text_prompt
 
 #: Prompts that are looked at in half a millisecond.
 PROMPTS_AT_ONCE = 64
+
+#: Tokens of all images and the like in one request, if one context is not more.
+MOST_MEDIA = 1 << 20
 
 
 def prompts_of(context: Context, request: InputRequest) -> Generator[None, None, list[Prompt]]:
@@ -22,10 +27,24 @@ def prompts_of(context: Context, request: InputRequest) -> Generator[None, None,
     conversations = request.conversations
     if conversations:
         prompt_forms.check_count(len(conversations), "messages", context.limits)
-        return (yield from tokenized(context, request, list(map(render_chat, conversations))))
+        return (yield from tokenized(context, request, rendered(context, conversations)))
     # What holds conversations has been dealt with.
     given = prompt_forms.separate(request.input, "input", context.limits)  # type: ignore[arg-type]
     return (yield from tokenized(context, request, given))
+
+
+def rendered(context: Context, conversations: Sequence[Sequence[Message]]) -> list[str]:
+    """The prompt text of each conversation. Raises ApiError 400 where media alone take too many tokens.
+
+    They are held against it before, since what is rendered has a word for each of their tokens.
+    """
+    limits = context.limits
+    media = list(map(media_tokens, conversations))
+    if max(media) > limits.max_model_len:
+        raise over_context(max(media), limits)
+    if sum(media) > max(MOST_MEDIA, limits.max_model_len):
+        raise ApiError(400, f"The media of a request take {sum(media)} tokens, more than {MOST_MEDIA}.")
+    return list(map(render_chat, conversations))
 
 
 def tokenized(

@@ -259,6 +259,18 @@ def test_more_numbers_than_a_reply_may_hold_are_refused() -> None:
     assert "2097152" in answer.body["error"]["message"]
 
 
+def test_more_media_than_a_request_may_hold_are_refused() -> None:
+    rig = PassRig("--max-model-len", "9000", "--max-prompts", "9000")
+    videos = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "v"}}] * 8}]
+    few = ask(rig, EMBEDDINGS, {"messages": [videos] * 2, "dimensions": 2})
+    assert few.body["usage"]["prompt_tokens"] > 2 * 8 * 1024
+    answer = ask(rig, EMBEDDINGS, {"messages": [videos] * 129, "dimensions": 2})
+    assert answer.error == (400, "BadRequestError", None)
+    longer = [{"role": "user", "content": videos[0]["content"] * 2}]
+    cut = ask(rig, EMBEDDINGS, {"messages": longer, "truncate_prompt_tokens": 5})
+    assert cut.error == (400, "BadRequestError", "input_tokens")
+
+
 def test_long_work_is_done_in_turns() -> None:
     rig = PassRig()
     client = rig.post(EMBEDDINGS, {"input": ["a"] * 200, "dimensions": 2})
