@@ -31,8 +31,8 @@ from llmdsim.web.chat import Chat
 from llmdsim.web.context import Context
 from llmdsim.web.failures import Failures
 from llmdsim.web.limits import Limits as RequestLimits
-from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.pooling.routes import PoolingRoutes
+from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.server import Server
 from llmdsim.web.text import Text
 from llmdsim.web.turns import Turns

@@ -13,6 +13,7 @@ from llmdsim.web.pooling.encoding import float32
 from llmdsim.web.pooling.inputs import ids_of, prompts_of
 from llmdsim.web.pooling.reply import PoolingReply, json
 from llmdsim.web.pooling.request import InputRequest
+from llmdsim.web.takes import takes
 from llmdsim.web.turns import Steps
 from llmdsim.wire.request import Request
 
@@ -32,6 +33,7 @@ class Classify:
         """Add the route."""
         app.route("/classify", methods=["POST"], endpoint="classify")(self.classify)
 
+    @takes(ClassifyRequest)
     def classify(self, request: Request) -> Deferred[None] | None:
         """Answer one classification request, now or later."""
         return self._context.turns.take(self._answer(request))

@@ -22,6 +22,7 @@ from llmdsim.web.pooling.inputs import ids_of, rendered, tokenized
 from llmdsim.web.pooling.reply import PoolingReply, json, refuse_too_many
 from llmdsim.web.pooling.request import PoolingRequest
 from llmdsim.web.prompt_forms import check_count
+from llmdsim.web.takes import takes
 from llmdsim.web.turns import Steps
 from llmdsim.wire.request import Request
 
@@ -88,6 +89,7 @@ class Cohere:
         """Add the route."""
         app.route("/v2/embed", methods=["POST"], endpoint="/v2/embed")(self.embed)
 
+    @takes(CohereRequest)
     def embed(self, request: Request) -> Deferred[None] | None:
         """Answer one request, now or later."""
         return self._context.turns.take(self._answer(request))

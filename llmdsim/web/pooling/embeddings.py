@@ -13,6 +13,7 @@ from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.inputs import ids_of, prompts_of
 from llmdsim.web.pooling.reply import PoolingReply, refuse_too_many
 from llmdsim.web.pooling.vectors import VectorRequest, Vectors
+from llmdsim.web.takes import takes
 from llmdsim.web.turns import Steps
 from llmdsim.wire.request import Request
 
@@ -32,6 +33,7 @@ class Embeddings:
         """Add the route."""
         app.route("/v1/embeddings", methods=["POST"], endpoint="embeddings")(self.embeddings)
 
+    @takes(EmbeddingRequest)
     def embeddings(self, request: Request) -> Deferred[None] | None:
         """Answer one embeddings request, now or later."""
         return self._context.turns.take(self._answer(request))

@@ -16,6 +16,7 @@ from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.inputs import ids_of, prompts_of
 from llmdsim.web.pooling.reply import PoolingReply, refuse_too_many
 from llmdsim.web.pooling.vectors import VectorRequest, Vectors
+from llmdsim.web.takes import takes
 from llmdsim.web.turns import Steps
 from llmdsim.wire.request import Request
 
@@ -47,6 +48,7 @@ class Pooling:
         """Add the route."""
         app.route("/pooling", methods=["POST"], endpoint="pooling")(self.pooling)
 
+    @takes(PoolRequest)
     def pooling(self, request: Request) -> Deferred[None] | None:
         """Answer one pooling request, now or later."""
         return self._context.turns.take(self._answer(request))

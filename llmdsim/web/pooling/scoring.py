@@ -19,6 +19,7 @@ from llmdsim.web.pooling.inputs import tokenized
 from llmdsim.web.pooling.reply import PoolingReply, json
 from llmdsim.web.pooling.scoring_request import RerankRequest, ScoreRequest, ScoringRequest, Text, listed
 from llmdsim.web.prompt_forms import check_count
+from llmdsim.web.takes import takes
 from llmdsim.web.turns import Steps
 from llmdsim.wire.request import Request
 
@@ -38,10 +39,12 @@ class Scoring:
         for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
             app.route(path, methods=["POST"], endpoint=path)(self.rerank)
 
+    @takes(ScoreRequest)
     def score(self, request: Request) -> Deferred[None] | None:
         """Answer one score request, now or later."""
         return self._context.turns.take(self._answer_score(request))
 
+    @takes(RerankRequest)
     def rerank(self, request: Request) -> Deferred[None] | None:
         """Answer one rerank request, now or later."""
         return self._context.turns.take(self._answer_rerank(request))
