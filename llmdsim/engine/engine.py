@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from llmdsim.engine.pacing import Pacing
 from llmdsim.engine.sequence import Sequence
@@ -37,8 +37,10 @@ class Engine:
         self.stats = stats
         self.pacing = pacing
         self.faults: list[tuple[Sequence, Exception]] = []
+        self._places = max_num_seqs + max_waiting
         self._max_num_seqs = max_num_seqs
-        self._max_waiting = max_waiting
+        #: How many may run: none while admission is held.
+        self._slots = max_num_seqs
         self._write = write
         self._waiting: OrderedDict[Sequence, None] = OrderedDict()
         self._running: dict[Sequence, None] = {}
@@ -49,15 +51,14 @@ class Engine:
 
         Raises QueueFull, and takes none, when they do not all find a slot or a place in the queue.
         """
-        places = self._max_num_seqs + self._max_waiting
-        if len(sequences) > places - self.stats.running - len(self._waiting):
+        if len(sequences) > self._places - self.stats.running - len(self._waiting):
             self.stats.refused += 1
             raise QueueFull
         if (
             len(sequences) == 1
             and not self._waiting
             and not self._admitting
-            and self.stats.running < self._max_num_seqs
+            and self.stats.running < self._slots
         ):
             # Nearly every request: no queue to go through.
             (sequence,) = sequences
@@ -75,17 +76,35 @@ class Engine:
             self._end(sequence, "abort", now)
             self._admit(now)
 
-    def abort_all(self, now: float) -> None:
-        """End everything that runs or waits, and tell the sinks (finish reason `abort`)."""
-        self._admitting = True
+    def cut_short(self, sequences: Iterable[Sequence], now: float) -> None:
+        """End `sequences` as they stand: each sink is told once more, with finish reason `abort`."""
+        admitting, self._admitting = self._admitting, True
         try:
-            for sequence in [*self._running, *self._waiting]:
+            for sequence in sequences:
                 if sequence.finish_reason is None:
                     self._end(sequence, "abort", now)
                     self._tell(sequence, now)
         finally:
-            self._admitting = False
-        # What sinks submitted meanwhile.
+            self._admitting = admitting
+        self._admit(now)
+
+    def hold(self, now: float) -> None:
+        """Start nothing until `resume`; what runs goes on.
+
+        What comes waits; slots that stay free count as places in the queue.
+        """
+        self._slots = 0
+        self.pacing.thaw(now)
+
+    def freeze(self, now: float) -> None:
+        """Start and reveal nothing until `resume`; deadlines move by as long as that takes."""
+        self._slots = 0
+        self.pacing.freeze(now)
+
+    def resume(self, now: float) -> None:
+        """Go on after `hold` or `freeze`."""
+        self._slots = self._max_num_seqs
+        self.pacing.thaw(now)
         self._admit(now)
 
     def advance(self, now: float) -> float | None:
@@ -103,6 +122,15 @@ class Engine:
     def idle(self) -> bool:
         """Nothing runs and nothing waits."""
         return not self._running and not self._waiting
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """What runs, and then what waits, in the order of arrival."""
+        return [*self._running, *self._waiting]
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget the blocks of finished sequences; False while others are held. There are none yet."""
+        return True
 
     def _count_running(self) -> int:
         return self.stats.running
@@ -128,7 +156,7 @@ class Engine:
         waiting = self._waiting
         self._admitting = True
         try:
-            while waiting and stats.running < self._max_num_seqs:
+            while waiting and stats.running < self._slots:
                 sequence, _ = waiting.popitem(last=False)
                 stats.waiting = len(waiting)
                 self._start(sequence, now)

@@ -37,17 +37,24 @@ class Pacing(Protocol):
     def next_deadline(self) -> float | None:
         """The earliest instant at which `advance` has something to do."""
 
+    def freeze(self, now: float) -> None:
+        """Stand still until `thaw`: nothing is due, and `advance` reveals nothing."""
+
+    def thaw(self, now: float) -> None:
+        """Go on; what was to come comes later by as long as time stood still."""
+
 
 class PerRequestPacing:
     """Each sequence has its own timetable: a prefill, then a gap before every further token."""
 
-    __slots__ = ("_heap", "_latency", "_serial", "_stale")
+    __slots__ = ("_frozen_at", "_heap", "_latency", "_serial", "_stale")
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
         self._heap: list[tuple[float, int, Sequence]] = []
         self._serial = count()
         self._stale = 0
+        self._frozen_at: float | None = None
 
     def begin(self, sequence: Sequence, now: float, running: int) -> None:
         latency = self._latency
@@ -65,7 +72,21 @@ class PerRequestPacing:
             heapify(self._heap)
             self._stale = 0
 
+    def freeze(self, now: float) -> None:
+        if self._frozen_at is None:
+            self._frozen_at = now
+
+    def thaw(self, now: float) -> None:
+        if self._frozen_at is None:
+            return
+        later = now - self._frozen_at
+        self._frozen_at = None
+        self._heap = [(deadline + later, serial, sequence) for deadline, serial, sequence in self._heap]
+        heapify(self._heap)  # rounding may have made equals of two deadlines
+
     def next_deadline(self) -> float | None:
+        if self._frozen_at is not None:
+            return None
         heap = self._heap
         while heap and heap[0][2].finish_reason is not None:
             heappop(heap)
@@ -75,6 +96,8 @@ class PerRequestPacing:
     def advance(
         self, now: float, reveal: Callable[[Sequence, int, float], None], running: Callable[[], int]
     ) -> None:
+        if self._frozen_at is not None:
+            return
         heap = self._heap
         due: list[tuple[float, int, Sequence]] = []
         while heap and heap[0][0] <= now:

@@ -137,7 +137,7 @@ class Drain(Service):
         # A request that was being prepared may have come to run since.
         if now >= self._deadline and self._at_work:
             log.warn("the time for draining is over; the rest is aborted")
-            rank.driver.abort_all()
+            rank.driver.give_up()
             rank.context.turns.give_up()
             self._flush_until = now + FLUSH
         if not self._last_until:

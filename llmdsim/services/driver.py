@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from twisted.logger import Logger
@@ -45,9 +45,33 @@ class EngineDriver:
         self.engine.abort(sequence, self._seconds())
         self._follow_up()
 
-    def abort_all(self) -> None:
-        """End everything, telling the sinks."""
-        self.engine.abort_all(self._seconds())
+    def cut_short(self, sequences: Iterable[Sequence]) -> None:
+        """End sequences as they stand; their clients get what there is of their replies."""
+        self.engine.cut_short(sequences, self._seconds())
+        self._follow_up()
+
+    def hold(self) -> None:
+        """Start nothing until `resume`."""
+        self.engine.hold(self._seconds())
+        self._follow_up()
+
+    def freeze(self) -> None:
+        """Start and reveal nothing until `resume`."""
+        self.engine.freeze(self._seconds())
+        self._follow_up()
+
+    def resume(self) -> None:
+        """Go on after `hold` or `freeze`."""
+        self.engine.resume(self._seconds())
+        self._follow_up()
+
+    def give_up(self) -> None:
+        """End everything unfinished; its clients are told that it failed."""
+        now = self._seconds()
+        for sequence in reversed(self.engine.sequences):
+            if sequence.finish_reason is None:
+                self.engine.abort(sequence, now)
+                self._fail(sequence)
         self._follow_up()
 
     def run(self) -> None:
@@ -97,7 +121,10 @@ class EngineDriver:
         for sequence, fault in faults:
             failure = Failure(fault, type(fault), fault.__traceback__)  # type: ignore[no-untyped-call]
             log.error("a sequence failed: {fault!r}", fault=fault, log_failure=failure)
-            try:
-                sequence.sink.fail(sequence)
-            except Exception:
-                log.failure("and its client could not be told")
+            self._fail(sequence)
+
+    def _fail(self, sequence: Sequence) -> None:
+        try:
+            sequence.sink.fail(sequence)
+        except Exception:
+            log.failure("the client of a sequence that failed could not be told")

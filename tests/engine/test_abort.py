@@ -146,11 +146,11 @@ def test_a_sequence_started_by_an_abort_in_a_pass_waits_for_its_own_deadline() -
     assert rig.go() == rig.now + TICK
 
 
-def test_abort_all_tells_every_sink() -> None:
+def test_cutting_short_tells_every_sink() -> None:
     rig = Rig(slots=2, inter_token_latency=TICK)
     sequences = [rig.add(total=5) for _ in range(4)]
     rig.go()
-    rig.engine.abort_all(rig.now)
+    rig.engine.cut_short(rig.engine.sequences, rig.now)
     assert [log(sequence).reasons for sequence in sequences] == [[None, "abort"]] * 2 + [["abort"]] * 2
     assert (rig.stats.running, rig.stats.waiting) == (0, 0)
     assert rig.stats.finished["abort"] == 4
@@ -158,7 +158,7 @@ def test_abort_all_tells_every_sink() -> None:
     assert rig.go(TICK) is None
 
 
-def test_abort_all_outlives_sinks_that_fail_or_abort_their_siblings() -> None:
+def test_cutting_short_outlives_sinks_that_fail_or_abort_their_siblings() -> None:
     rig = Rig(slots=2, time_to_first_token=TICK)
     sequences = [rig.make() for _ in range(6)]
 
@@ -169,17 +169,17 @@ def test_abort_all_outlives_sinks_that_fail_or_abort_their_siblings() -> None:
 
     log(sequences[0]).then = log(sequences[1]).then = abort_siblings
     rig.submit(*sequences)
-    rig.engine.abort_all(rig.now)
+    rig.engine.cut_short(rig.engine.sequences, rig.now)
     assert rig.stats.finished["abort"] == 6
     assert rig.engine.idle
 
 
-def test_a_sequence_submitted_while_all_are_aborted_is_not_forgotten() -> None:
+def test_a_sequence_submitted_while_all_are_cut_short_is_not_forgotten() -> None:
     rig = Rig(slots=1, time_to_first_token=TICK)
     late: list[Sequence] = []
     rig.add(then=lambda _: late.append(rig.add()))
     rig.add()
-    rig.engine.abort_all(rig.now)
+    rig.engine.cut_short(rig.engine.sequences, rig.now)
     rig.drain()
     assert log(late[0]).reasons == ["stop"]
     assert rig.engine.idle

@@ -97,6 +97,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.tracks: dict[Sequence, Track] = {}
         self.expected = Expected()
         self.seen: list[float] = []
+        self.held = self.frozen = False
 
     # --- what happens
 
@@ -123,8 +124,10 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(ticks=st.integers(0, 20))
     def advance(self, ticks: int) -> None:
+        tokens = self.rig.stats.generation_tokens
         deadline = self.rig.go(ticks * TICK)
-        assert (deadline is None) == (self.rig.stats.running == 0)
+        assert (deadline is None) == (self.rig.stats.running == 0 or self.frozen)
+        assert not self.frozen or self.rig.stats.generation_tokens == tokens
 
     @rule()
     def advance_to_the_next_deadline(self) -> None:
@@ -132,15 +135,27 @@ class EngineMachine(RuleBasedStateMachine):
         if deadline is not None:
             self.advance_to(deadline)
 
-    @rule(really=st.sampled_from([False] * 5 + [True]))
-    def abort_all(self, really: bool) -> None:
-        if not really:
-            self.advance(1)
-            return
-        live = [track for track in self.tracks.values() if not track.ended]
+    @rule(every=st.sampled_from([3, 2, 2, 2, 1]))
+    def cut_short(self, every: int) -> None:
+        live = [track for track in self.tracks.values() if not track.ended][::every]
         # A sink may abort a sibling before its turn: no matter, an abort is an abort.
-        self.rig.engine.abort_all(self.rig.now)
+        self.rig.engine.cut_short([track.sequence for track in live], self.rig.now)
         assert all(track.ended and track.sequence.finish_reason == "abort" for track in live)
+
+    @rule()
+    def hold(self) -> None:
+        self.held, self.frozen = True, False
+        self.rig.engine.hold(self.rig.now)
+
+    @rule()
+    def freeze(self) -> None:
+        self.held = self.frozen = True
+        self.rig.engine.freeze(self.rig.now)
+
+    @rule()
+    def resume(self) -> None:
+        self.held = self.frozen = False
+        self.rig.engine.resume(self.rig.now)
 
     def advance_to(self, deadline: float) -> None:
         self.rig.now = max(self.rig.now, deadline)
@@ -227,8 +242,10 @@ class EngineMachine(RuleBasedStateMachine):
         assert stats.running == sum(track.sequence in started for track in live)
         assert stats.waiting == sum(track.sequence not in started for track in live)
         assert stats.running <= self.slots
-        assert stats.waiting <= self.limit
-        assert not stats.waiting or stats.running == self.slots, "somebody waits beside a free slot"
+        assert stats.running + stats.waiting <= self.slots + self.limit
+        assert not stats.waiting or stats.running == self.slots or self.held, (
+            "somebody waits beside a free slot"
+        )
         assert self.rig.engine.idle == (not live)
 
     @invariant()
@@ -263,6 +280,7 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "rig"):
             return
+        self.resume()
         self.rig.drain(passes=2000)
         self.gauges_are_right()
         self.counters_are_right()

@@ -439,7 +439,7 @@ def test_a_drain_that_fails_stops_nevertheless(monkeypatch: pytest.MonkeyPatch) 
     def broken() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(rig.rank.driver, "abort_all", broken)
+    monkeypatch.setattr(rig.rank.driver, "give_up", broken)
     rig.kill()
     rig.wait(1.25)
     assert rig.reactor.stops == 1

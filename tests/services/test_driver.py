@@ -272,18 +272,73 @@ def test_a_sink_may_abort_through_the_driver() -> None:
     assert rig.pending == []
 
 
-def test_abort_all_tells_the_sinks() -> None:
+def test_cutting_short_ends_replies_as_they_stand() -> None:
     rig = DriverRig(slots=1, time_to_first_token=TICK)
     sequences = [rig.make() for _ in range(3)]
     rig.start(*sequences)
-    rig.driver.abort_all()
+    rig.driver.cut_short(rig.engine.sequences)
     assert [log(each).reasons for each in sequences] == [["abort"]] * 3
     rig.pass_time(5)
     assert rig.pending == []
     assert rig.engine.idle
 
 
-def test_a_sink_may_ask_again_when_all_are_aborted() -> None:
+def test_giving_up_fails_everything_and_starts_nothing_more() -> None:
+    rig = DriverRig(slots=1, time_to_first_token=TICK)
+    sequences = [rig.make() for _ in range(3)]
+    rig.start(*sequences)
+    rig.driver.give_up()
+    assert [(log(each).failed, log(each).calls) for each in sequences] == [([each], []) for each in sequences]
+    assert rig.started == sequences[:1]
+    assert rig.pending == []
+    assert rig.engine.idle
+    assert rig.engine.stats.finished["abort"] == 3
+
+
+def test_who_cannot_be_told_hinders_nobody(logged: list[LogEvent]) -> None:
+    rig = DriverRig(slots=1, time_to_first_token=TICK)
+    sequences = [rig.make() for _ in range(3)]
+    log(sequences[1]).fail = fail  # type: ignore[method-assign]
+    rig.start(*sequences)
+    rig.driver.give_up()
+    assert [log(each).failed for each in sequences[::2]] == [[sequences[0]], [sequences[2]]]
+    assert len(logged) == 1
+
+
+def test_time_stands_still_while_frozen() -> None:
+    rig = DriverRig(slots=1, inter_token_latency=2 * TICK)
+    running, waiting = rig.make(total=4), rig.make()
+    rig.start(running)
+    rig.pass_time(1)
+    rig.driver.freeze()
+    assert rig.pending == []
+    rig.start(waiting)
+    rig.pass_time(1000)
+    assert (running.revealed, waiting.running) == (1, False)
+    rig.driver.resume()
+    start = log(running).calls[0][0]
+    for _ in range(8):
+        rig.pass_time(1)
+    # A tick of the gap had passed.
+    assert log(running).token_times() == [start + TICK * ticks for ticks in (0, 1002, 1004, 1006)]
+    assert log(waiting).reasons == ["stop"]
+
+
+def test_what_runs_goes_on_while_admission_is_held() -> None:
+    rig = DriverRig(slots=2, inter_token_latency=TICK)
+    running, waiting = rig.make(total=3), rig.make()
+    rig.start(running)
+    rig.driver.hold()
+    rig.start(waiting)
+    for _ in range(4):
+        rig.pass_time(1)
+    assert (running.finish_reason, waiting.running) == ("stop", False)
+    rig.driver.resume()
+    rig.pass_time(0)
+    assert log(waiting).reasons == ["stop"]
+
+
+def test_a_sink_may_ask_again_when_all_are_cut_short() -> None:
     rig = DriverRig(slots=1, time_to_first_token=TICK)
     again: list[Sequence] = []
 
@@ -292,16 +347,16 @@ def test_a_sink_may_ask_again_when_all_are_aborted() -> None:
         rig.driver.submit(again)
 
     rig.start(rig.make(then=ask_again), rig.make())
-    rig.driver.abort_all()
+    rig.driver.cut_short(rig.engine.sequences)
     rig.pass_time(1)
     rig.pass_time(1)
     assert log(again[0]).reasons == ["stop"]
 
 
-def test_life_goes_on_after_abort_all() -> None:
+def test_life_goes_on_after_giving_up() -> None:
     rig = DriverRig(slots=1, time_to_first_token=TICK)
     rig.start(rig.make())
-    rig.driver.abort_all()
+    rig.driver.give_up()
     again = rig.make()
     rig.start(again)
     rig.pass_time(1)
@@ -363,10 +418,10 @@ def test_a_writers_fault_is_logged_by_the_abort_that_let_it_write(logged: list[L
     assert faults(logged) == [fault]
 
 
-def test_a_sinks_fault_in_abort_all_is_logged(logged: list[LogEvent]) -> None:
+def test_a_sinks_fault_in_cutting_short_is_logged(logged: list[LogEvent]) -> None:
     rig = DriverRig(time_to_first_token=TICK)
     rig.start(rig.make(then=fail), rig.make(then=fail))
-    rig.driver.abort_all()
+    rig.driver.cut_short(rig.engine.sequences)
     assert len(faults(logged)) == 2
     assert rig.engine.faults == []
 

@@ -181,7 +181,7 @@ def test_one_that_is_given_up_while_nobody_reads_says_so_when_somebody_does(path
     rig.clock.advance(1)
     client.transport.stop_reading()
     rig.clock.advance(2)
-    rig.rank.driver.abort_all()
+    rig.rank.driver.give_up()
     assert (rig.rank.engine.idle, rig.rank.stats.finished["abort"]) == (True, n)
     read_on(client)
     reply = reply_of(client)

@@ -226,7 +226,7 @@ def test_a_stream_that_is_given_up_says_so_and_ends(path: str, n: int, begun: bo
     if begun:
         rig.clock.advance(2)
     count = len(writes(client))
-    rig.rank.driver.abort_all()
+    rig.rank.driver.give_up()
     ((error, done),) = new_frames(client, count)
     assert (error["error"]["code"], error["error"]["type"]) == (503, "ServiceUnavailableError")
     assert done == "[DONE]"
@@ -247,7 +247,7 @@ def test_a_whole_reply_that_is_given_up_is_one_503(path: str, n: int, begun: boo
     client = post(rig, path, n=n)
     if begun:
         rig.clock.advance(2)
-    rig.rank.driver.abort_all()
+    rig.rank.driver.give_up()
     reply = reply_of(client)
     assert (reply.status, reply.error["error"]["code"]) == (503, 503)
     assert rig.rank.engine.idle
@@ -261,7 +261,7 @@ def test_what_was_pipelined_behind_a_reply_given_up_is_served(stream: bool) -> N
     rig = RankRig(*PACED)
     client = post(rig, CHAT, stream=stream)
     client.send(request(CHAT, fields(CHAT, stream=stream)))
-    rig.rank.driver.abort_all()
+    rig.rank.driver.give_up()
     assert rig.rank.stats.running == 1
     rig.clock.pump([1.0] * 6)
     first, second = read_replies(client.received, [b"POST"] * 2, ended=False)
