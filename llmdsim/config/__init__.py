@@ -6,6 +6,7 @@ from llmdsim.config.option import ConfigError, LoraModule, Option
 from llmdsim.config.parse import parse
 from llmdsim.config.shown import shown
 from llmdsim.config.table import OPTIONS, Config
+from llmdsim.config.update import updated
 from llmdsim.config.validation import validate
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "options_markdown",
     "parse",
     "shown",
+    "updated",
     "validate",
 ]

@@ -153,7 +153,15 @@ class Config:
         "LoRA adapters known from the start, each as JSON with name and path, or as name=path",
         group="Model",
     )
-    enable_sleep_mode: bool = option(False, "Allow /sleep and /wake_up (in development mode)", group="Model")
+    enable_sleep_mode: bool = option(
+        False, "Let /sleep have effect, in development mode", group="Model", effective=True
+    )
+    sleep_serves: bool = option(
+        False,
+        "Go on serving while asleep, as llm-d-inference-sim does, rather than refuse generation with 503",
+        group="Model",
+        effective=True,
+    )
     mm_encoder_only: bool = option(
         False, "Serve the multi-modal encoder without the language model", group="Model", effective=True
     )
@@ -612,7 +620,11 @@ class Config:
         effective=True,
     )
     vllm_server_dev_mode: bool = option(
-        False, "Serve development endpoints", env="VLLM_SERVER_DEV_MODE", group="Pod"
+        False,
+        "Development mode, without which /sleep has no effect; all routes are there anyway",
+        env="VLLM_SERVER_DEV_MODE",
+        group="Pod",
+        effective=True,
     )
 
     # -- For vLLM's sake -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Final
 
 from llmdsim.config.durations import format_duration
 from llmdsim.config.fault import parse_fault
+from llmdsim.config.fake_metrics import fake_metrics_fault
 from llmdsim.config.klog import SEVERITIES, patterns, severity
 from llmdsim.config.option import ConfigError
 from llmdsim.config.table import Config
@@ -64,6 +65,8 @@ def _broken(config: Config) -> Iterator[str]:
         except ValueError as problem:
             yield f"--faults: {problem}"
     yield from _klog(config)
+    if config.fake_metrics is not None and (wrong := fake_metrics_fault(config.fake_metrics)):
+        yield f"--fake-metrics: {wrong}"
     ranks = config.data_parallel_size if config.data_parallel_rank < 0 else 1
     if config.port + ranks - 1 > 65535:
         yield f"--data-parallel-size: {ranks} ports from --port {config.port} on end beyond 65535"

@@ -34,7 +34,7 @@ def read(option: Option, raw: object, label: str) -> object:
         value = _READERS[option.kind](option, raw)
         _check(option, value)
     except (ValueError, TypeError, OverflowError, RecursionError):
-        what = "the value" if option.secret else _quoted(raw)
+        what = "the value" if option.secret else quoted(raw)
         hint = f" ({option.hint})" if option.hint else ""
         raise ConfigError(f"{label}: {what} is not {expected(option)}{hint}") from None
     return value
@@ -185,6 +185,7 @@ def _time(seconds: float) -> str:
     return format_duration(seconds).replace("\u00b5", "u")  # fit for any terminal
 
 
-def _quoted(raw: object) -> str:
+def quoted(raw: object) -> str:
+    """A refused value as messages show it."""
     text = repr(raw)
     return text if len(text) <= 80 else f"{text[:60]}...{text[-10:]}"

@@ -9,6 +9,7 @@ from llmdsim.engine.pacing import Pacing
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
 from llmdsim.reply.ask import Ask
+from llmdsim.reply.cut import CutReply
 from llmdsim.reply.reply import Reply
 
 #: Finish reasons of sequences whose reply was revealed to its end.
@@ -77,12 +78,18 @@ class Engine:
             self._admit(now)
 
     def cut_short(self, sequences: Iterable[Sequence], now: float) -> None:
-        """End `sequences` as they stand: each sink is told once more, with finish reason `abort`."""
+        """End `sequences` as they stand: each sink is told once more, with finish reason `abort`.
+
+        Their replies are complete then, with as many tokens as were revealed.
+        """
         admitting, self._admitting = self._admitting, True
         try:
             for sequence in sequences:
                 if sequence.finish_reason is None:
                     self._end(sequence, "abort", now)
+                    if sequence.reply is None:
+                        sequence.scheduled_at = now
+                    sequence.reply = CutReply(sequence.reply, sequence.revealed)
                     self._tell(sequence, now)
         finally:
             self._admitting = admitting

@@ -53,8 +53,12 @@ class Latency:
     __slots__ = ("_load_step", "_per_token", "_random", "_settings", "constant_gap", "constant_prefill")
 
     def __init__(self, settings: LatencySettings) -> None:
-        self._settings = settings
         self._random = Random(settings.seed)
+        self.configure(settings)
+
+    def configure(self, settings: LatencySettings) -> None:
+        """Go by `settings` from now on, for times that are not worked out yet."""
+        self._settings = settings
         calculator = settings.latency_calculator
         constant_given = settings.time_to_first_token > 0.0 or settings.time_to_first_token_std_dev > 0.0
         self._per_token = calculator == "per-token" or (not calculator and not constant_given)
@@ -64,7 +68,7 @@ class Latency:
         gap = settings.inter_token_latency
         gap_varies = loaded or settings.inter_token_latency_std_dev != 0.0
         #: The gap between tokens when nothing makes it vary, else None.
-        self.constant_gap = None if gap and gap_varies else gap
+        self.constant_gap: float | None = None if gap and gap_varies else gap
         #: The prefill when nothing makes it vary, else None.
         self.constant_prefill: float | None
         if self._per_token:

@@ -38,7 +38,8 @@ class Family:
 class Sequence:
     """A choice: what is asked, where it goes, and what time has decided about it so far.
 
-    Times are monotonic seconds. `finish_reason` is None until the end: stop, length, abort or error.
+    `request_id` is what its request is known by outside. Times are monotonic seconds. `finish_reason` is None
+    until the end: stop, length, abort or error.
     """
 
     __slots__ = (
@@ -52,18 +53,27 @@ class Sequence:
         "last_token_at",
         "prompt_tokens",
         "reply",
+        "request_id",
         "revealed",
         "running",
         "scheduled_at",
         "sink",
     )
 
-    def __init__(self, ask: Ask, sink: Sink, index: int = 0, family: Family | None = None) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        sink: Sink,
+        index: int = 0,
+        family: Family | None = None,
+        request_id: str = "",
+    ) -> None:
         self.ask = ask
         self.prompt_tokens = len(ask.prompt)
         self.sink = sink
         self.index = index
         self.family = family
+        self.request_id = request_id
         self.reply: Reply | None = None
         self.revealed = 0
         self.cached_tokens = 0

@@ -27,6 +27,7 @@ from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.access.documentation import Documentation
 from llmdsim.web.access.gate import Gate
 from llmdsim.web.access.paths import is_on_admin_port, is_public
+from llmdsim.web.admin import Admin
 from llmdsim.web.chat import Chat
 from llmdsim.web.context import Context
 from llmdsim.web.failures import Failures
@@ -34,6 +35,7 @@ from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.pooling.routes import PoolingRoutes
 from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.server import Server
+from llmdsim.web.suspension import Suspension
 from llmdsim.web.text import Text
 from llmdsim.web.turns import Turns
 from llmdsim.wire.limits import Limits
@@ -46,11 +48,12 @@ class Rank(Service):
     def __init__(self, config: Config, tokenizer: Tokenizer, clock: Any) -> None:
         self.config = config
         self.stats = Stats(config.max_model_len)
+        latency = Latency(config)
         author = Author(config, tokenizer)
         self.engine = Engine(
             max_num_seqs=config.max_num_seqs,
             max_waiting=config.max_waiting_queue_length,
-            pacing=PerRequestPacing(Latency(config)),
+            pacing=PerRequestPacing(latency),
             write=author.write,
             stats=self.stats,
         )
@@ -60,6 +63,7 @@ class Rank(Service):
             tokenizer=tokenizer,
             driver=self.driver,
             turns=Turns(clock),
+            suspension=Suspension(self.driver, self.stats, clock, config.sleep_serves),
             stats=self.stats,
             limits=RequestLimits(
                 max_model_len=config.max_model_len,
@@ -72,6 +76,7 @@ class Rank(Service):
             failures=Failures(Faults(config, self.stats), config.model, config.fault_headers, clock),
             port=config.port,
         )
+        self.context.on_config.append(latency.configure)
         http_requests = HttpRequests(clock.seconds)
         ranks = [("0", self.stats)]
         vllm = []
@@ -87,6 +92,7 @@ class Rank(Service):
             Text(self.context),
             PoolingRoutes(self.context),
             Server(self.context, collector.page),
+            Admin(self.context),
         ):
             routes.mount(app)
         parts = [part_of(app, is_public), part_of(app, is_on_admin_port)] if config.admin_listen else [app]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
 from llmdsim.config import Config, shown
-from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
 from llmdsim.tokenization.tokenizer import Tokenizer
+from llmdsim.web.driver import Driver
 from llmdsim.web.errors import shutting_down, unknown_model
 from llmdsim.web.failures import Failures
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.limits import Limits
+from llmdsim.web.suspension import Suspension
 from llmdsim.web.transfer import Connector
 from llmdsim.web.turns import Turns
 from llmdsim.wire.request import Request
@@ -25,19 +25,6 @@ json = msgspec.json.encode
 
 #: The vLLM whose behaviour is simulated.
 VLLM_VERSION = "0.33.0"
-
-
-class Driver(Protocol):
-    """Where sequences go."""
-
-    def submit(self, sequences: Collection[Sequence]) -> None:
-        """Queue or start all of them, or raise `QueueFull`; reveals nothing yet."""
-
-    def run(self) -> None:
-        """Reveal what is due."""
-
-    def abort(self, sequence: Sequence) -> None:
-        """End one whose client left."""
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -58,6 +45,7 @@ class Context:
     tokenizer: Tokenizer
     driver: Driver
     turns: Turns
+    suspension: Suspension
     stats: Stats
     limits: Limits
     failures: Failures
@@ -67,6 +55,8 @@ class Context:
     #: Whether requests note what they led to for the log, and whether it tells each generation as it comes.
     accounted: bool = False
     tells_generations: bool = False
+    #: Called with the new configuration when it has been changed.
+    on_config: list[Callable[[Config], None]] = field(default_factory=list)
     names: tuple[str, ...] = field(init=False)
     #: The name that replies and metrics show, whichever alias was asked for.
     model: str = field(init=False)
@@ -104,6 +94,12 @@ class Context:
             headers += b"x-inference-namespace: %b\r\n" % header_value(config.pod_namespace)
         self.reply_headers = headers
 
+    def reconfigure(self, config: Config) -> None:
+        """Have `config` count from now on; it differs in options alone that may change at run time."""
+        self.config = config
+        for changed in self.on_config:
+            changed(config)
+
     def admit(self, request: Request, name: str | None) -> Served:
         """What serves `request`, whose body names a model; none at all means the base model.
 
@@ -119,10 +115,16 @@ class Context:
         asked = request.return_tokens_as_token_ids
         return self.config.return_tokens_as_token_ids if asked is None else asked
 
+    @property
+    def welcoming(self) -> bool:
+        """Whether generation would be served."""
+        return self.ready and not self.draining and self.suspension.refusal is None
+
     def refuse_unavailable(self) -> None:
-        """503 for generation that would not be served: once shutdown has begun."""
+        """503 for generation that would not be served: paused, asleep, or once shutdown has begun."""
         if self.draining:
             raise shutting_down()
+        self.suspension.refuse()
 
 
 def header_value(text: str) -> bytes:

@@ -55,24 +55,27 @@ def refuse_media_type(content_type: str | None) -> None:
         )
 
 
-def refusal(problems: list[Problem]) -> ApiError:
-    """The 400 for a body of the wrong form: ten lines at most; `param` is the first problem's place."""
+def refusal(problems: list[Problem], part: str = "body") -> ApiError:
+    """The 400 for a part of a request that has the wrong form: ten lines at most.
+
+    `param` is the first problem's place.
+    """
     count = len(problems)
     noun = "error" if count == 1 else "errors"
-    lines = [f"{count} validation {noun}:", *map(_line, problems[:_MAX_REPORTED])]
+    lines = [f"{count} validation {noun}:", *(_line(problem, part) for problem in problems[:_MAX_REPORTED])]
     if count > _MAX_REPORTED:
         lines.append(f"  ...and {count - _MAX_REPORTED} more {noun}")
-    return ApiError(400, "\n".join(lines), type="Bad Request", param=_place(problems[0].path))
+    return ApiError(400, "\n".join(lines), type="Bad Request", param=_place(part, problems[0].path))
 
 
-def _place(path: Path) -> str:
-    return ".".join(("body", *map(str, path)))
+def _place(part: str, path: Path) -> str:
+    return ".".join((part, *map(str, path)))
 
 
-def _line(problem: Problem) -> str:
+def _line(problem: Problem, part: str) -> str:
     fields: dict[str, object] = {
         "type": problem.type,
-        "loc": _place(problem.path),
+        "loc": _place(part, problem.path),
         "msg": problem.message,
         "input": _summary(problem.input),
     }

@@ -107,23 +107,25 @@ def generate(
 ) -> None:
     """Have the choices asked for, prompt by prompt, made into `answer`, whose id is `head`'s with a prefix.
 
-    Raises ApiError 429 when the engine has no room for all of them; none is started then.
+    Raises ApiError: 429 when the engine has no room for all of them, none is started then; 503 while it is
+    paused or asleep.
     """
     request = answer.request
+    # Again: to prepare a long prompt takes a while.
+    context.suspension.refuse()
     refuse_too_much(context, asks, answer.wants)
     request.common_headers += context.reply_headers
+    request_id = id_prefix + head.id
     sinks = answer.sinks()
     sequences: list[EngineSequence] = []
     for choices in asks:
         family = Family(len(choices)) if len(choices) > 1 else None
         for ask in choices:
             index = len(sequences)
-            sequences.append(EngineSequence(ask, sinks[index], index, family))
+            sequences.append(EngineSequence(ask, sinks[index], index, family, request_id))
     answer.sequences = sequences
     if context.accounted:
-        request.account = Account(
-            id_prefix + head.id, head.served.name, answer.wants.prompt_tokens, sequences
-        )
+        request.account = Account(request_id, head.served.name, answer.wants.prompt_tokens, sequences)
     try:
         context.driver.submit(sequences)
     except QueueFull:

@@ -1,4 +1,4 @@
-"""Routes about the server itself: models, health, version, load, metrics and its configuration."""
+"""Routes about the server itself: models, health, version, load and metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from klein import Klein
 
-from llmdsim.config import shown
 from llmdsim.web.context import VLLM_VERSION, Context
 from llmdsim.web.errors import unknown_model
 from llmdsim.wire.request import Request
@@ -38,7 +37,6 @@ class Server:
             ("/load", ["GET"], self.load),
             ("/metrics", ["GET"], self.metrics),
             ("/metrics/", ["GET"], self.metrics),
-            ("/admin/config", ["GET"], self.config),
         ):
             app.route(path, methods=methods, endpoint=path)(handler)
 
@@ -89,9 +87,8 @@ class Server:
         request.respond_empty(200)
 
     def ready(self, request: Request) -> None:
-        """Whether new requests are welcome: 503 before start-up is complete and while draining."""
-        context = self._context
-        request.respond_empty(200 if context.ready and not context.draining else 503)
+        """Whether new requests are welcome: 503 before start-up is complete, and while they are refused."""
+        request.respond_empty(200 if self._context.welcoming else 503)
 
     def version(self, request: Request) -> None:
         """The vLLM version simulated."""
@@ -105,7 +102,3 @@ class Server:
     def metrics(self, request: Request) -> None:
         """The Prometheus exposition."""
         request.respond(200, *self._metrics(request.headers.get(b"accept")))
-
-    def config(self, request: Request) -> None:
-        """The effective configuration, secrets masked."""
-        request.respond(200, json(shown(self._context.config)))

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Sequence as EngineSequence
-from llmdsim.web.context import Driver
+from llmdsim.web.driver import Driver
 from llmdsim.web.errors import ApiError, gave_up
 from llmdsim.web.frames import Frames
 from llmdsim.web.turns import Steps, Turns
@@ -152,7 +151,7 @@ class StreamedChoice:
         stream = self._stream
         request = stream.request
         finish_reason = sequence.finish_reason
-        if finish_reason is not None and finish_reason not in COMPLETE:
+        if finish_reason == "error":
             stream.fail(sequence)
             return
         if request.finished:

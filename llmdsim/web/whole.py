@@ -8,10 +8,9 @@ import msgspec
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
-from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Reply
-from llmdsim.web.context import Driver
+from llmdsim.web.driver import Driver
 from llmdsim.web.errors import ApiError, gave_up
 from llmdsim.web.finish import chat_finish_reason, finish_members
 from llmdsim.web.logprobs import LogprobShape, prompt_logprobs
@@ -60,7 +59,7 @@ class WholeReply:
         reason = sequence.finish_reason
         if reason is None:
             return
-        if reason not in COMPLETE:
+        if reason == "error":
             self.fail(sequence)
             return
         self._completion_tokens += sequence.revealed

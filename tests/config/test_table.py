@@ -27,6 +27,7 @@ DEFAULTS: dict[str, object] = {
     "seed": None,
     "startup-duration": 0.0,
     "enable-sleep-mode": False,
+    "sleep-serves": False,
     "enable-request-id-headers": False,
     "log-http": False,
     "mm-encoder-only": False,

@@ -10,6 +10,7 @@ from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.sequence import Family, Sequence
 from llmdsim.engine.stats import Stats
+from llmdsim.reply.reply import TEXT_ONLY
 
 #: Times of tests are multiples of this, which floats add without error.
 TICK = 1 / 1024
@@ -45,6 +46,8 @@ class Ask:
 
 class Reply:
     """A reply of `total` tokens of no text."""
+
+    parts = TEXT_ONLY
 
     def __init__(self, total: int, finish_reason: str) -> None:
         self.total = total

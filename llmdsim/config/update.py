@@ -1,0 +1,81 @@
+"""Changes to a configuration while the daemon runs, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from llmdsim.config.durations import LONGEST, NANOSECONDS
+from llmdsim.config.option import ConfigError, Option
+from llmdsim.config.table import OPTIONS, Config
+from llmdsim.config.validation import validate
+from llmdsim.config.values import expected, quoted, read
+
+
+def updated(config: Config, changes: Mapping[str, object]) -> Config:
+    """`config` with `changes`: JSON values by the names of options that may change at run time.
+
+    Durations are text as in flags, with their unit, or whole nanoseconds, as llm-d-inference-sim has them.
+    null leaves an option as it is, and empties a list. Members of `fake-metrics` are changed one by one.
+    Raises ConfigError that names the option.
+    """
+    values: dict[str, Any] = {}
+    for name, raw in changes.items():
+        option = OPTIONS.get(name)
+        if option is None or not option.runtime:
+            raise ConfigError(f"{quoted(name)} is not admin-configurable")
+        if raw is None and not option.many:
+            continue
+        if option.many:
+            values[option.field] = tuple(_read(option, item) for item in _items(option, raw))
+        elif option.field == "fake_metrics":
+            values[option.field] = _read(option, _merged(config.fake_metrics, raw))
+        else:
+            values[option.field] = _read(option, raw)
+    changed = replace(config, **values, given=config.given | values.keys())
+    validate(changed)
+    return changed
+
+
+def _merged(known: dict[str, Any] | None, changes: object) -> object:
+    if known is None:
+        raise ConfigError("fake-metrics: the daemon was not started with --fake-metrics")
+    if not isinstance(changes, dict):
+        return changes
+    return known | {name: value for name, value in changes.items() if value is not None}
+
+
+def _items(option: Option, raw: object) -> list[object]:
+    if raw is None:
+        return []
+    if not isinstance(raw, list):
+        raise ConfigError(f"{option.name}: {quoted(raw)} is not a list")
+    return raw
+
+
+def _read(option: Option, raw: object) -> object:
+    text = _text(option, raw)
+    if text is None:
+        duration = option.kind == "duration"
+        what = "a duration such as 250ms, or whole nanoseconds" if duration else expected(option)
+        raise ConfigError(f"{option.name}: {quoted(raw)} is not {what}")
+    return read(option, text, option.name)
+
+
+def _text(option: Option, raw: object) -> object:
+    """The value as `read` takes it from flags; None where its JSON type is wrong."""
+    match option.kind:
+        case "json":
+            return raw if isinstance(raw, dict) else None
+        case "duration" if isinstance(raw, str):
+            return raw if raw == "0" or raw.endswith(tuple(NANOSECONDS)) else None
+        case "duration" if type(raw) is int:
+            return f"{raw}ns" if abs(raw) <= LONGEST * 1e9 else None
+        case "int" if type(raw) is int:
+            return str(raw) if abs(raw) < 1 << 63 else None
+        case "float" if type(raw) in (int, float):
+            return str(raw)
+        case "str" if isinstance(raw, str):
+            return raw
+    return None

@@ -1,0 +1,41 @@
+"""The routes that operate the server rather than use it, one module a family."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from klein import Klein
+
+from llmdsim.web.admin import aborting, caches, configuration, information, pause, sleep, workers
+from llmdsim.web.context import Context
+
+#: Their paths.
+PATHS: Final = (
+    *sleep.PATHS,
+    *pause.PATHS,
+    *aborting.PATHS,
+    *caches.PATHS,
+    *information.PATHS,
+    *workers.PATHS,
+    *configuration.PATHS,
+)
+
+
+class Admin:
+    """All these routes of one rank."""
+
+    def __init__(self, context: Context) -> None:
+        self._families = (
+            sleep.Sleep(context),
+            pause.Pause(context),
+            aborting.Aborting(context),
+            caches.Caches(context),
+            information.Information(context),
+            workers.Workers(),
+            configuration.Configuration(context),
+        )
+
+    def mount(self, app: Klein) -> None:
+        """Add the routes."""
+        for family in self._families:
+            family.mount(app)

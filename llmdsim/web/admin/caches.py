@@ -1,0 +1,46 @@
+"""`/reset_prefix_cache` and the other caches that can be reset."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from klein import Klein
+
+from llmdsim.web.context import Context
+from llmdsim.web.query import read_query
+from llmdsim.wire.request import Request
+
+json = msgspec.json.encode
+
+PATHS: Final = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
+
+
+class ResetQuery(msgspec.Struct):
+    """What `/reset_prefix_cache` takes; checked, and without a meaning for one cache of blocks alone."""
+
+    reset_running_requests: bool = False
+    reset_external: bool = False
+
+
+class Caches:
+    """Routes of one rank."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def mount(self, app: Klein) -> None:
+        """Add the routes."""
+        app.route("/reset_prefix_cache", methods=["POST"], endpoint="reset_prefix_cache")(self.prefix)
+        # There is nothing in these to forget.
+        app.route("/reset_mm_cache", methods=["POST"], endpoint="reset_mm_cache")(self.other)
+        app.route("/reset_encoder_cache", methods=["POST"], endpoint="reset_encoder_cache")(self.other)
+
+    def prefix(self, request: Request) -> None:
+        """Forget the blocks of finished requests."""
+        read_query(ResetQuery, request)
+        request.respond(200, json({"success": self._context.driver.engine.reset_prefix_cache()}))
+
+    def other(self, request: Request) -> None:
+        """Forget what was computed of media."""
+        request.respond_empty(200)

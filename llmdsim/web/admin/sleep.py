@@ -1,0 +1,74 @@
+"""`/sleep`, `/wake_up` and `/is_sleeping`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from klein import Klein
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from llmdsim.web.context import Context
+from llmdsim.web.errors import shown
+from llmdsim.web.query import parameters, read_query
+from llmdsim.web.suspension import Mode
+from llmdsim.wire.request import Request
+
+log = Logger()
+
+json = msgspec.json.encode
+
+PATHS: Final = ("/sleep", "/wake_up", "/is_sleeping")
+
+
+class SleepQuery(msgspec.Struct):
+    """What `/sleep` takes."""
+
+    level: Annotated[int, msgspec.Meta(ge=0, le=2)] = 1
+    mode: Mode = "abort"
+
+
+class Sleep:
+    """Routes of one rank."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def mount(self, app: Klein) -> None:
+        """Add the routes."""
+        for path, methods, handler in zip(
+            PATHS, ("POST", "POST", "GET"), (self.sleep, self.wake_up, self.is_sleeping), strict=True
+        ):
+            app.route(path, methods=[methods], endpoint=path)(handler)
+
+    def sleep(self, request: Request) -> Deferred[None] | None:
+        """Put the engine to sleep, if that is enabled; otherwise say that it is awake."""
+        query = read_query(SleepQuery, request)
+        config = self._context.config
+        if not (config.enable_sleep_mode and config.vllm_server_dev_mode):
+            log.warn("POST /sleep has no effect without --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1")
+            request.respond(200, json({"status": "awake", "level": query.level}))
+            return None
+        log.info("falling asleep: level {level}, mode {mode}", level=query.level, mode=query.mode)
+        body = json({"status": "sleeping", "level": query.level})
+        return respond_when(self._context.suspension.sleep(query.level, query.mode), request, body)
+
+    def wake_up(self, request: Request) -> None:
+        """Wake what the tags name, or everything."""
+        tags = parameters(request).get("tags")
+        awake = self._context.suspension.wake_up(tags or ())
+        log.info("woken: {tags}; fully awake: {awake}", tags=shown(tags or "all"), awake=awake)
+        request.respond(200, json({"status": "awake" if awake else "sleeping", "tags": tags}))
+
+    def is_sleeping(self, request: Request) -> None:
+        """Whether the engine sleeps."""
+        request.respond(200, json({"is_sleeping": self._context.suspension.sleeping}))
+
+
+def respond_when(done: Deferred[None] | None, request: Request, body: bytes) -> Deferred[None] | None:
+    """Answer 200 when `done` fires, or now."""
+    if done is None:
+        request.respond(200, body)
+        return None
+    return done.addCallback(lambda _: request.respond(200, body))

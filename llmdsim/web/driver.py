@@ -1,0 +1,36 @@
+"""What the web needs of whoever passes time to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from llmdsim.engine.engine import Engine
+from llmdsim.engine.sequence import Sequence
+
+
+class Driver(Protocol):
+    """Where sequences go."""
+
+    engine: Engine
+
+    def submit(self, sequences: Collection[Sequence]) -> None:
+        """Queue or start all of them, or raise `QueueFull`; reveals nothing yet."""
+
+    def run(self) -> None:
+        """Reveal what is due."""
+
+    def abort(self, sequence: Sequence) -> None:
+        """End one whose client left."""
+
+    def cut_short(self, sequences: Iterable[Sequence]) -> None:
+        """End sequences as they stand; their clients get what there is of their replies."""
+
+    def hold(self) -> None:
+        """Start nothing until `resume`; what runs goes on."""
+
+    def freeze(self) -> None:
+        """Start and reveal nothing until `resume`."""
+
+    def resume(self) -> None:
+        """Go on after `hold` or `freeze`."""
