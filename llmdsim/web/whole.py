@@ -14,6 +14,7 @@ from llmdsim.web.driver import Driver
 from llmdsim.web.errors import ApiError, gave_up
 from llmdsim.web.finish import chat_finish_reason, finish_members
 from llmdsim.web.logprobs import LogprobShape, prompt_logprobs
+from llmdsim.web.orca import LOAD_FORMAT, load_header
 from llmdsim.web.parts import message_members
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.usage import completion_details, prompt_details, usage
@@ -88,7 +89,10 @@ class WholeReply:
         return listed
 
     def _respond(self, body: bytes) -> None:
-        self.request.respond(200, body)
+        load = b""
+        if (asked := self.request.headers.get(LOAD_FORMAT)) is not None:
+            load = load_header(asked, self._driver.engine.stats)
+        self.request.respond(200, body, extra=load)
 
     def _refuse(self, error: ApiError) -> None:
         self.request.respond(error.status, error.body_for(self.request.path))

@@ -50,7 +50,7 @@ class Sleep:
             log.warn("POST /sleep has no effect without --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1")
             request.respond(200, json({"status": "awake", "level": query.level}))
             return None
-        log.info("falling asleep: level {level}, mode {mode}", level=query.level, mode=query.mode)
+        log.info("falling asleep: level {depth}, mode {mode}", depth=query.level, mode=query.mode)
         body = json({"status": "sleeping", "level": query.level})
         return respond_when(self._context.suspension.sleep(query.level, query.mode), request, body)
 
