@@ -341,6 +341,7 @@ class Config:
         1.0,
         "How much slower everything is with --max-num-seqs sequences than with one; linear between",
         low=1.0,
+        high=1e6,
         runtime=True,
         group="Latency",
         effective=True,

@@ -339,15 +339,15 @@ def test_what_was_given_is_known() -> None:
         ),
         (
             ["--time-factor-under-load", "0.5"],
-            "--time-factor-under-load: '0.5' is not a number of at least 1",
+            "--time-factor-under-load: '0.5' is not a number from 1 to 1000000",
         ),
         (
             ["--time-factor-under-load", "nan"],
-            "--time-factor-under-load: 'nan' is not a number of at least 1",
+            "--time-factor-under-load: 'nan' is not a number from 1 to 1000000",
         ),
         (
             ["--time-factor-under-load", "1e999"],
-            "--time-factor-under-load: '1e999' is not a number of at least 1",
+            "--time-factor-under-load: '1e999' is not a number from 1 to 1000000",
         ),
         (
             ["--global-cache-hit-threshold", "1.1"],

@@ -160,7 +160,7 @@ def test_ignored_flags_of_both_sources_are_named_once(parsed: Parse) -> None:
         ),
         (
             "time-factor-under-load: .nan\n",
-            "c.yaml:1: time-factor-under-load: '.nan' is not a number of at least 1",
+            "c.yaml:1: time-factor-under-load: '.nan' is not a number from 1 to 1000000",
         ),
         ("fake-metrics: [1]\n", "c.yaml:1: fake-metrics: [1] is not a JSON object"),
         ("fake-metrics: {a: !x 1}\n", "c.yaml:1: could not determine a constructor for the tag '!x'"),

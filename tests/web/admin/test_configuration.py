@@ -92,6 +92,7 @@ def test_other_keys_are_refused_by_name(key: str) -> None:
         ("inter-token-latency-std-dev", "1s"),
         ("time-factor-under-load", 0.5),
         ("time-factor-under-load", "2"),
+        ("time-factor-under-load", 1e308),
         ("time-factor-under-load", 10**400),
         ("failure-injection-rate", 101),
         ("failure-injection-rate", 1.0),

@@ -1,0 +1,155 @@
+"""Operators and clients at random: every call is answered, every request ends once, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from twisted.logger import LogLevel, capturedLogs
+
+from llmdsim.web.admin import PATHS
+from tests.web.admin.operator import SLEEPY, begin, call
+from tests.web.answers import refused
+from tests.web.clients import CHAT, TEXT, events, fields, finishes, request
+from tests.web.fuzz import rubbish
+from tests.web.rig import RankRig
+from tests.wire.channel import Client, Reply, read_replies
+
+PACED = ("--time-to-first-token", "20ms", "--inter-token-latency", "5ms", "--max-num-seqs", "3")
+FLAGS = (*PACED, *SLEEPY, "--max-waiting-queue-length", "4", "--fake-metrics", "{}", "--seed", "1")
+RUNS = 60
+STEPS = 60
+
+QUERIES = (
+    *("",) * 6,
+    *("?mode=abort", "?mode=wait", "?mode=keep") * 3,
+    *("?level=0", "?level=1&mode=keep", "?level=2&mode=wait", "?level=9", "?level=x"),
+    *(
+        "?tags=weights",
+        "?tags=kv_cache",
+        "?tags=weights&tags=kv_cache",
+        "?tags=scheduling",
+        "?tags=%ff&tags=",
+    ),
+    *("?clear_cache=0", "?clear_cache=maybe", "?config_format=json", "?config_format=", "?&&=;%", "?\xff"),
+)
+BODIES: tuple[Any, ...] = (
+    {},
+    {"request_ids": None},
+    {"request_ids": "chatcmpl-0"},
+    {"request_ids": ["chatcmpl-1", "cmpl-2-0", "cmpl-3", "chatcmpl-4"]},
+    {"request_ids": [1]},
+    {"method": "f", "timeout": "1"},
+    {"inter-token-latency": "1ms"},
+    {"inter-token-latency": 5_000_000, "time-to-first-token": "20ms"},
+    {"inter-token-latency-std-dev": "1ms"},
+    {"failure-types": None, "latency-calculator": "constant"},
+    {"fake-metrics": {"running-requests": 1}},
+    {"kv-cache-usage": "ramp:0:1:1s"},
+    [],
+    None,
+    "x",
+    7,
+)
+RAW = (b"", b"{", b"\xff", b"{}{}", b'{"a":1e999}', b'{"request_ids":["\\ud800"]}', b"[" * 3000, b"\x00")
+
+
+def operate(rig: RankRig, random: Random) -> list[Client]:
+    """One call of an operator; its client if it is to be waited for."""
+    path = random.choice(PATHS[:10] if random.random() < 0.7 else PATHS)
+    method = random.choice(("GET", "POST", "POST", "POST"))
+    draw = random.random()
+    body: Any = random.choice(BODIES)
+    if draw < 0.1:
+        body = random.choice(RAW)
+    elif draw < 0.2:
+        body = json.dumps(rubbish(random)).encode()
+    client = begin(rig, method, path + random.choice(QUERIES), body)
+    rig.settle()
+    return [client]
+
+
+def judge(reply: Reply) -> list[str]:
+    """The finish reasons of a generation reply."""
+    assert reply.complete
+    if reply.status != 200:
+        assert reply.status in (429, 503)
+        refused(reply.status, reply.body)
+        return []
+    if reply.headers[b"content-type"] == b"application/json":
+        return [choice["finish_reason"] for choice in json.loads(reply.body)["choices"]]
+    frames = events(reply.body)
+    assert frames[-1] == "[DONE]"
+    found = finishes(frames)
+    assert len({index for index, _ in found}) == len(found), "a choice ends twice"
+    return [reason for _, reason in found]
+
+
+def settled(client: Client, method: bytes) -> Reply:
+    (reply,) = read_replies(client.received, [method], client.fate != "open")
+    return reply
+
+
+@pytest.mark.parametrize("start", range(0, RUNS, 10))
+@pytest.mark.parametrize("more", [(), ("--sleep-serves",)])
+def test_whatever_operators_do_every_request_ends_once(more: tuple[str, ...], start: int) -> None:
+    reasons: Counter[str] = Counter()
+    for number in range(start, start + 10):
+        seed = f"{more} {number}"
+        try:
+            reasons += run(RankRig(*FLAGS, *more), Random(seed))
+        except BaseException:
+            print(f"seed {seed!r}")
+            raise
+    assert set(reasons) == {"length", "abort"}
+    assert min(reasons.values()) > 10
+
+
+def run(rig: RankRig, random: Random) -> Counter[str]:
+    """One run; returns how often choices ended for which reason."""
+    asked: list[tuple[Client, int]] = []
+    operators: list[Client] = []
+    found: Counter[str] = Counter()
+    with capturedLogs() as logged:
+        for step in range(STEPS):
+            draw = random.random()
+            if draw < 0.45:
+                path, n = random.choice((CHAT, TEXT)), random.choice((1, 1, 2))
+                body = fields(path, n=n, stream=random.random() < 0.5, request_id=str(step))
+                client = rig.connect().send(request(path, body))
+                rig.settle()
+                asked.append((client, n))
+            elif draw < 0.7:
+                operators += operate(rig, random)
+            elif draw < 0.75 and asked:
+                client, _ = asked.pop(random.randrange(len(asked)))
+                client.rst()
+                rig.settle()
+            else:
+                rig.clock.advance(random.choice((0, 0.001, 0.005, 0.02, 0.1)))
+            engine, stats = rig.rank.engine, rig.rank.stats
+            assert stats.running <= 3
+            assert stats.running + stats.waiting == len(engine.sequences) <= 7
+        call(rig, "POST", "/admin/config", {"time-factor-under-load": 1.0})
+        call(rig, "POST", "/wake_up")
+        call(rig, "POST", "/resume")
+        for _ in range(1000):
+            rig.clock.advance(0.01)
+    assert not [event for event in logged if event["log_level"] in (LogLevel.error, LogLevel.critical)]
+    assert rig.rank.engine.idle
+    assert (rig.rank.stats.running, rig.rank.stats.waiting, rig.rank.engine.faults) == (0, 0, [])
+    assert rig.clock.getDelayedCalls() == []
+    for client, n in asked:
+        reasons = judge(settled(client, b"POST"))
+        assert len(reasons) in (0, n)
+        found.update(reasons)
+    for client in operators:
+        reply = settled(client, b"POST")
+        assert reply.complete
+        assert reply.status < 500, reply
+        if reply.status >= 400:
+            refused(reply.status, reply.body)
+    return found
