@@ -172,7 +172,7 @@ class Stats:
         self.waiting = 0
         #: Of the waiting: held back by something other than want of a slot.
         self.deferred = 0
-        #: Which of SLEEP_STATES it is in.
+        #: Which of SLEEP_STATES it is in; "" is none, as when only scheduling stops.
         self.sleep_state = "awake"
         #: The part of the KV cache in use, 0 to 1.
         self.kv_cache_usage = 0.0
