@@ -119,3 +119,13 @@ def test_a_sink_may_stop_time() -> None:
     assert rig.stats.generation_tokens == 3  # what was due when the pass began
     assert rig.go(9 * TICK) is None
     assert rig.stats.generation_tokens == 3
+
+
+def test_sinks_that_cut_others_short_while_the_queue_moves_up_do_not_pile_up() -> None:
+    rig = Rig(slots=1, waiting=3000, time_to_first_token=TICK)
+    rig.add()
+    for _ in range(3000):
+        rig.add(then=lambda _: rig.engine.cut_short([], rig.now), fault=ValueError())
+    rig.drain()
+    assert [type(fault) for _, fault in rig.engine.faults] == [ValueError] * 3000
+    assert rig.engine.idle

@@ -189,6 +189,23 @@ def test_one_that_is_given_up_while_nobody_reads_says_so_when_somebody_does(path
     assert (error["error"]["code"], done, reply.complete) == (503, "[DONE]", True)
 
 
+@BOTH
+@pytest.mark.parametrize("n", [1, 3])
+def test_one_that_is_cut_short_while_nobody_reads_is_whole_up_to_there(path: str, n: int) -> None:
+    rig = RankRig(*PACED)
+    client = post(rig, path, stream=True, n=n, stream_options={"include_usage": True})
+    rig.clock.advance(1)
+    client.transport.stop_reading()
+    rig.clock.pump([1.0, 1.0])
+    rig.rank.driver.cut_short(rig.rank.engine.sequences)
+    read_on(client)
+    reply = reply_of(client)
+    frames = events(reply.body)
+    assert (reply.complete, frames[-1]) == (True, "[DONE]")
+    assert sorted(finishes(frames)) == [(index, "abort") for index in range(n)]
+    assert frames[-2]["usage"]["completion_tokens"] == 3 * n
+
+
 def test_reading_on_for_a_moment_only() -> None:
     """What was missed may fill the buffer again, and need not wait there to be read."""
     rig = RankRig("--inter-token-latency", "1ms", "--max-model-len", "8000")

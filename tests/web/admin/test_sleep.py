@@ -186,11 +186,15 @@ def test_with_wait_the_answer_comes_when_what_ran_is_done() -> None:
 
 
 def test_to_resume_wakes_nobody() -> None:
-    rig = RankRig(*SLEEPY)
-    told(rig, "POST", "/sleep")
-    told(rig, "POST", "/pause")
+    rig = RankRig(*SLEEPY, *PACED)
+    client = post(rig, CHAT)
+    told(rig, "POST", "/sleep?mode=keep")
+    told(rig, "POST", "/pause?mode=keep")
     told(rig, "POST", "/resume")
     assert call(rig, "POST", CHAT, fields(CHAT)).status == 503
-    told(rig, "POST", "/pause")
-    told(rig, "POST", "/wake_up")
-    assert call(rig, "POST", CHAT, fields(CHAT)).status == 200
+    rig.clock.pump([1.0] * 9)
+    assert client.received == b""
+    told(rig, "POST", "/pause?mode=keep")
+    told(rig, "POST", "/wake_up")  # ends the pause too
+    rig.clock.pump([1.0] * 5)
+    assert reply_of(client).status == 200
