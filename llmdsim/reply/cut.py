@@ -38,6 +38,9 @@ class CutReply(Reply):
     def deltas(self, start: int, stop: int) -> list[list[Delta]]:
         return self._whole.deltas(start, min(stop, self.total))
 
+    def reasoning_tokens(self, steps: int) -> int:
+        return self._whole.reasoning_tokens(min(steps, self.total))
+
     def part_texts(self) -> list[str]:
         texts: list[list[str]] = [[] for _ in self.parts]
         for step in self.deltas(0, self.total):

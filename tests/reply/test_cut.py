@@ -52,7 +52,7 @@ def test_parts_that_were_not_begun_are_none(total: int) -> None:
         Stretch(Part("text"), starts[2], starts[3] + 4),
         Stretch(Part("call", "f"), starts[4], len(text)),
     ]
-    whole = PartedReply(Prompt(TOKENIZER, text).layout, stretches, "stop")
+    whole = PartedReply(Prompt(TOKENIZER, text).layout, stretches, range(1, 3), "stop")
     cut = CutReply(whole, min(total, whole.total))
     texts: list[str] = ["", "", ""]
     for step in whole.deltas(0, cut.total):
@@ -60,3 +60,4 @@ def test_parts_that_were_not_begun_are_none(total: int) -> None:
             texts[delta.part] += delta.text
     begun = [part for part in zip(whole.parts, texts, strict=True) if part[1]]
     assert list(zip(cut.parts, cut.part_texts(), strict=True)) == begun
+    assert cut.reasoning_tokens(99) == whole.reasoning_tokens(cut.total)

@@ -12,6 +12,7 @@ from llmdsim.engine.sequence import Sequence
 from llmdsim.web.admin.bodies import read_body
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
+from llmdsim.web.takes import takes
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
@@ -37,12 +38,14 @@ class Aborting:
         path = "/inference/v1/abort_requests"
         app.route(path, methods=["POST"], endpoint="inference_abort_requests")(self.abort_quietly)
 
+    @takes(AbortRequest)
     def abort(self, request: Request) -> None:
         """End the requests named, or all of them, and tell how many there were."""
         body = read_body(AbortRequest, request)
         aborted = self._abort(_listed(body.request_ids))
         request.respond(200, json({"status": "aborted", "aborted": aborted}))
 
+    @takes(AbortRequest)
     def abort_quietly(self, request: Request) -> None:
         """End the requests named; unknown ones are none (vLLM)."""
         body = read_body(AbortRequest, request)

@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 from typing import Final, Literal
-from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import msgspec
 from klein import Klein
@@ -32,7 +31,6 @@ class Information:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._engine_id = ""
 
     def mount(self, app: Klein) -> None:
         """Add the routes."""
@@ -61,13 +59,8 @@ class Information:
         request.respond(200, b"{}")
 
     def query(self, request: Request) -> None:
-        """The engine's id by rank, as Mooncake's bootstrap server tells it; a seed settles it."""
-        context = self._context
-        if not self._engine_id:
-            seed = context.config.seed
-            source = f"{seed}-{context.port}"
-            self._engine_id = str(uuid4() if seed is None else uuid5(NAMESPACE_URL, source))
-        request.respond(200, json({"0": {"engine_id": self._engine_id}}))
+        """The engine's id by rank, as Mooncake's bootstrap server tells it."""
+        request.respond(200, json({"0": {"engine_id": self._context.connector.engine_id}}))
 
 
 def _vllm_environment() -> dict[str, str]:

@@ -9,6 +9,7 @@ from klein import Klein
 
 from llmdsim.web.admin.bodies import read_body
 from llmdsim.web.errors import ApiError
+from llmdsim.web.takes import takes
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
@@ -47,11 +48,13 @@ class Workers:
         ):
             app.route(path, methods=["POST"], endpoint=path)(handler)
 
+    @takes(RpcRequest)
     def rpc(self, request: Request) -> None:
         """One worker, which has nothing to say."""
         read_body(RpcRequest, request)
         request.respond(200, b'{"results":[null]}')
 
+    @takes(ProfileRequest)
     def start_profile(self, request: Request) -> None:
         """Begin a session, unless one is under way (409)."""
         if request.body:

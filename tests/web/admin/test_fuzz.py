@@ -19,7 +19,18 @@ from tests.web.rig import RankRig
 from tests.wire.channel import Client, Reply, read_replies
 
 PACED = ("--time-to-first-token", "20ms", "--inter-token-latency", "5ms", "--max-num-seqs", "3")
-FLAGS = (*PACED, *SLEEPY, "--max-waiting-queue-length", "4", "--fake-metrics", "{}", "--seed", "1")
+FLAGS = (
+    *PACED,
+    *SLEEPY,
+    "--max-waiting-queue-length",
+    "4",
+    "--fake-metrics",
+    "{}",
+    "--seed",
+    "1",
+    "--reasoning-parser",
+    "x",
+)
 RUNS = 60
 STEPS = 60
 
@@ -53,6 +64,23 @@ BODIES: tuple[Any, ...] = (
     None,
     "x",
     7,
+)
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}},
+}
+CHATS: tuple[dict[str, Any], ...] = (
+    {},
+    {"logprobs": True, "top_logprobs": 2, "return_token_ids": True},
+    {"tools": [TOOL], "tool_choice": "required", "max_tokens": 40},
+    {"response_format": {"type": "json_object"}, "max_tokens": 40, "include_reasoning": True},
+    {"stop": ["never said"], "kv_transfer_params": {"do_remote_decode": True}},
+)
+TEXTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"logprobs": 2, "echo": True},
+    {"prompt": ["a", "b c"], "n": 1, "stop": ["never said"]},
+    {"kv_transfer_params": {"do_remote_prefill": True}},
 )
 RAW = (b"", b"{", b"\xff", b"{}{}", b'{"a":1e999}', b'{"request_ids":["\\ud800"]}', b"[" * 3000, b"\x00")
 
@@ -104,8 +132,8 @@ def test_whatever_operators_do_every_request_ends_once(more: tuple[str, ...], st
         except BaseException:
             print(f"seed {seed!r}")
             raise
-    assert set(reasons) == {"length", "abort"}
-    assert min(reasons.values()) > 10
+    assert set(reasons) <= {"length", "abort", "stop", "tool_calls"}
+    assert min(reasons["length"], reasons["abort"]) > 10
 
 
 def run(rig: RankRig, random: Random) -> Counter[str]:
@@ -119,9 +147,10 @@ def run(rig: RankRig, random: Random) -> Counter[str]:
             if draw < 0.45:
                 path, n = random.choice((CHAT, TEXT)), random.choice((1, 1, 2))
                 body = fields(path, n=n, stream=random.random() < 0.5, request_id=str(step))
+                body.update(random.choice(CHATS if path == CHAT else TEXTS))
                 client = rig.connect().send(request(path, body))
                 rig.settle()
-                asked.append((client, n))
+                asked.append((client, body["n"] * (2 if isinstance(body.get("prompt"), list) else 1)))
             elif draw < 0.7:
                 operators += operate(rig, random)
             elif draw < 0.75 and asked:

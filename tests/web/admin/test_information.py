@@ -9,6 +9,7 @@ import pytest
 
 from llmdsim.web.admin import PATHS
 from tests.web.admin.operator import call, told
+from tests.web.clients import TEXT
 from tests.web.rig import RankRig
 
 
@@ -17,7 +18,7 @@ def test_server_info_masks_secrets(monkeypatch: pytest.MonkeyPatch, format_: str
     monkeypatch.setenv("VLLM_API_KEY", "hidden-in-the-environment")
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
     rig = RankRig("--api-key", "sesame")
-    reply = call(rig, "GET", f"/server_info?config_format={format_}")
+    reply = call(rig, "GET", f"/server_info?config_format={format_}", b"", b"Authorization: Bearer sesame")
     info = json.loads(reply.body)
     assert list(info) == ["vllm_config", "vllm_env", "system_env"]
     assert info["vllm_env"]["VLLM_LOGGING_LEVEL"] == "DEBUG"
@@ -35,15 +36,15 @@ def test_server_info_is_text_unless_asked_and_refuses_other_formats() -> None:
     assert (reply.status, reply.error["error"]["param"]) == (400, "query.config_format")
 
 
-def test_the_engine_has_an_id_that_stays_and_that_a_seed_settles() -> None:
+def test_the_engine_has_an_id_which_is_that_of_its_transfers() -> None:
     rig = RankRig()
     told_first = told(rig, "GET", "/query")
     assert list(told_first) == ["0"]
     assert str(UUID(told_first["0"]["engine_id"])) == told_first["0"]["engine_id"]
     assert told(rig, "GET", "/query") == told_first
     assert told(RankRig(), "GET", "/query") != told_first
-    seeded = [told(RankRig("--seed", "7", "--port", port), "GET", "/query") for port in ("1", "1", "2")]
-    assert seeded[0] == seeded[1] != seeded[2]
+    reply = told(rig, "POST", TEXT, {"prompt": "a", "kv_transfer_params": {"do_remote_decode": True}})
+    assert reply["kv_transfer_params"]["remote_engine_id"] == told_first["0"]["engine_id"]
 
 
 def test_nobody_publishes_events() -> None:
