@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from llmdsim.config.durations import format_duration
-from llmdsim.config.fault import parse_fault
 from llmdsim.config.fake_metrics import fake_metrics_fault
+from llmdsim.config.fault import parse_fault
 from llmdsim.config.klog import SEVERITIES, patterns, severity
 from llmdsim.config.option import ConfigError
 from llmdsim.config.table import Config

@@ -42,15 +42,20 @@ class Faults:
         self._random = Random(None if settings.seed is None else f"faults {settings.seed}")
         self._stats = stats
         self._asked: OrderedDict[str, int] = OrderedDict()
+        self._drawn: OrderedDict[str, int] = OrderedDict()
+        self._texts: tuple[str, ...] = ()
+        self._faults: list[Fault] = []
         self.configure(settings)
 
     def configure(self, settings: FaultSettings) -> None:
-        """Follow these settings from now on, but for the seed; the `times` of drawn faults begin anew."""
+        """Follow these settings from now on, but for the seed; `times` begin anew where faults change."""
         self._failure_rate = settings.failure_injection_rate
         self._failure_types = settings.failure_types or FAILURE_TYPES
         self._fault_rate = settings.fault_rate
-        self._faults = [parse_fault(text) for text in settings.faults]
-        self._drawn: OrderedDict[str, int] = OrderedDict()
+        if settings.faults != self._texts:
+            self._texts = settings.faults
+            self._faults = [parse_fault(text) for text in settings.faults]
+            self._drawn.clear()
         #: Whether any request may fail that does not ask for it.
         self.by_chance = bool(self._failure_rate or (self._faults and self._fault_rate))
 

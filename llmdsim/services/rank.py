@@ -76,7 +76,7 @@ class Rank(Service):
             failures=Failures(Faults(config, self.stats), config.model, config.fault_headers, clock),
             port=config.port,
         )
-        self.context.on_config.append(latency.configure)
+        self.context.on_config += [latency.configure, self.context.failures.faults.configure]
         http_requests = HttpRequests(clock.seconds)
         ranks = [("0", self.stats)]
         vllm = []

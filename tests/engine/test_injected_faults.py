@@ -101,7 +101,7 @@ def test_a_change_of_options_counts_from_now_on() -> None:
     changed = parse(["--model", "m", "--faults", "status; times=1", "--failure-injection-rate", "100"], {})
     source.configure(changed)
     assert source.draw_failure() is not None
-    assert source.draw_fault() is not None
+    assert source.draw_fault() is None
     assert source.asked_for("reset; times=1; key=a") is None
     source.configure(parse(["--model", "m"], {}))
     assert not source.by_chance

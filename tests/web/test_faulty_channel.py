@@ -388,7 +388,7 @@ def test_the_end_of_the_server_ends_waits() -> None:
 
 def test_the_engine_giving_up_during_a_wait_is_told_after_it() -> None:
     faulty = Faulty("stall; after=1; for=2s").wait(2.5)
-    faulty.rig.rank.driver.abort_all()
+    faulty.rig.rank.driver.give_up()
     faulty.wait(2)
     assert faulty.frames[-1] == "[DONE]"
     assert faulty.frames[-2]["error"]["code"] == 503
@@ -531,7 +531,7 @@ def test_whatever_happens_nothing_is_left(seed: int) -> None:
             elif what == 2:
                 client.fin()
             elif what == 3:
-                rig.rank.driver.abort_all()
+                rig.rank.driver.give_up()
         client.rst()
         rig.clock.pump([0.25] * 8)
     assert logged == []

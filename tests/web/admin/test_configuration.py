@@ -194,3 +194,23 @@ def test_generation_goes_on_through_an_update() -> None:
     told(rig, "POST", CONFIG, {"latency-calculator": "constant"})
     rig.clock.advance(1)
     assert client.received.startswith(b"HTTP/1.1 200")
+
+
+def statuses(rig: RankRig, number: int) -> list[int]:
+    return [post(rig, TEXT).replies("POST")[0].status for _ in range(number)]
+
+
+def test_failures_begin_and_end_at_run_time() -> None:
+    rig = RankRig()
+    told(rig, "POST", CONFIG, {"failure-injection-rate": 100, "failure-types": ["rate_limit"]})
+    assert statuses(rig, 3) == [429] * 3
+    told(rig, "POST", CONFIG, {"failure-injection-rate": 0})
+    assert statuses(rig, 3) == [200] * 3
+
+
+def test_a_change_of_something_else_leaves_faults_that_wear_off_alone() -> None:
+    rig = RankRig()
+    told(rig, "POST", CONFIG, {"faults": ["status; code=500; times=2"]})
+    assert statuses(rig, 1) == [500]
+    told(rig, "POST", CONFIG, {"time-factor-under-load": 2})
+    assert statuses(rig, 2) == [500, 200]
