@@ -165,9 +165,17 @@ class Config:
     mm_encoder_only: bool = option(
         False, "Serve the multi-modal encoder without the language model", group="Model", effective=True
     )
-    omni: bool = option(False, "Answer with an image when a request asks for one", group="Model")
+    omni: bool = option(
+        False, "Answer with an image when a request asks for one", group="Model", effective=True
+    )
     image_emission_rate: int = option(
-        0, "Percentage of omni chats answered with an image", low=0, high=100, runtime=True, group="Model"
+        0,
+        "Percentage of omni chats answered with an image",
+        low=0,
+        high=100,
+        runtime=True,
+        group="Model",
+        effective=True,
     )
     default_embedding_dimensions: int = option(
         384,
@@ -329,13 +337,14 @@ class Config:
         0.0, "Standard deviation of a transfer by tokens", runtime=True, group="Latency"
     )
     time_to_generate_image: Duration = option(
-        0.0, "Time an image takes (omni)", runtime=True, group="Latency"
+        0.0, "Time an image takes (omni)", runtime=True, group="Latency", effective=True
     )
     time_to_generate_image_std_dev: Duration = option(
         0.0,
         "Its standard deviation, at most 30 % of it; a draw stays within 70 %",
         runtime=True,
         group="Latency",
+        effective=True,
     )
     time_factor_under_load: float = option(
         1.0,
@@ -399,7 +408,12 @@ class Config:
     )
 
     # -- KV cache --------------------------------------------------------------------------------------------
-    enable_kvcache: bool = option(False, "Simulate the KV cache and publish its events", group="KV cache")
+    enable_kvcache: bool = option(
+        False,
+        "Simulate the KV cache and publish its events; so far it stays empty, and thresholds of hits count",
+        group="KV cache",
+        effective=True,
+    )
     kv_cache_size: int = option(
         1024, "Blocks in the cache; so far only told in metrics", low=0, group="KV cache", effective=True
     )
@@ -412,6 +426,7 @@ class Config:
         low=0.0,
         high=1.0,
         group="KV cache",
+        effective=True,
     )
     dummy_transfer_params: bool = option(
         False,

@@ -148,6 +148,13 @@ class Engine:
         sequence.running = True
         self._running[sequence] = None
         stats.running += 1
+        threshold = sequence.cache_hit_threshold
+        if threshold is not None and sequence.cached_tokens < threshold * sequence.prompt_tokens:
+            # Another server, which has more of the prompt in its cache, or a prefill elsewhere is to do it.
+            self._end(sequence, "cache_threshold", now)
+            sequence.reply = CutReply(None, 0)
+            self._tell(sequence, now)
+            return
         try:
             sequence.reply = self._write(sequence.ask)
             self.pacing.begin(sequence, now, stats.running)
@@ -175,6 +182,10 @@ class Engine:
         stats = self.stats
         reply = sequence.reply
         assert reply is not None
+        if sequence.in_tail and not tokens:
+            # What follows the last token is done.
+            self._finish(sequence, reply.finish_reason, now)
+            return
         if sequence.revealed:
             stats.inter_token_latency.observe(now - sequence.last_token_at)
         else:
@@ -188,10 +199,13 @@ class Engine:
         sequence.last_token_at = now
         sequence.revealed += tokens
         stats.generation_tokens += tokens
-        if sequence.revealed < reply.total:
+        if sequence.revealed < reply.total or sequence.tail:
             self._tell(sequence, now)
             return
-        self._end(sequence, reply.finish_reason, now)
+        self._finish(sequence, reply.finish_reason, now)
+
+    def _finish(self, sequence: Sequence, reason: str, now: float) -> None:
+        self._end(sequence, reason, now)
         self._tell(sequence, now)
         if self._waiting:
             self._admit(now)
@@ -217,7 +231,10 @@ class Engine:
         elif sequence in self._waiting:
             del self._waiting[sequence]
             stats.waiting = len(self._waiting)
-        stats.finished[reason] += 1
+        if reason == "cache_threshold":
+            stats.below_threshold += 1
+        else:
+            stats.finished[reason] += 1
         family = sequence.family
         if family is not None:
             family.left -= 1

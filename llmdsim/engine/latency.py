@@ -37,6 +37,10 @@ class LatencySettings(Protocol):
     @property
     def max_num_seqs(self) -> int: ...
     @property
+    def time_to_generate_image(self) -> float: ...
+    @property
+    def time_to_generate_image_std_dev(self) -> float: ...
+    @property
     def seed(self) -> int | None: ...
 
 
@@ -101,3 +105,9 @@ class Latency:
         settings = self._settings
         mean = settings.inter_token_latency * self.load(running)
         return varied(mean, settings.inter_token_latency_std_dev, self._random)
+
+    def image(self) -> float:
+        """Seconds from the last token to the image behind it, whatever the load."""
+        settings = self._settings
+        mean = settings.time_to_generate_image
+        return varied(mean, settings.time_to_generate_image_std_dev, self._random)

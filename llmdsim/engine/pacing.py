@@ -62,6 +62,9 @@ class PerRequestPacing:
         if prefill is None:
             prefill = latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
         heappush(self._heap, (now + prefill, next(self._serial), sequence))
+        plan = sequence.ask.plan
+        if plan is not None and plan.image and sequence.reply is not None and sequence.reply.total:
+            sequence.tail = latency.image()
 
     def drop(self, sequence: Sequence) -> None:
         # The entry stays until it is due or until too many like it lie about: removing it now would cost a
@@ -83,6 +86,15 @@ class PerRequestPacing:
         self._frozen_at = None
         self._heap = [(deadline + later, serial, sequence) for deadline, serial, sequence in self._heap]
         heapify(self._heap)  # rounding may have made equals of two deadlines
+
+    @staticmethod
+    def _waits_for_tail(sequence: Sequence) -> bool:
+        """Whether the end has to wait; the second time it is asked, it has waited."""
+        if sequence.in_tail:
+            sequence.tail = 0.0
+            return False
+        sequence.in_tail = True
+        return True
 
     def next_deadline(self) -> float | None:
         if self._frozen_at is not None:
@@ -134,6 +146,8 @@ class PerRequestPacing:
                 if tokens < left:
                     # Before the sink runs, which may abort this very sequence.
                     heappush(self._heap, (deadline, next(serial), sequence))
+                elif sequence.tail and self._waits_for_tail(sequence):
+                    heappush(self._heap, (now + sequence.tail, next(serial), sequence))
                 reveal(sequence, min(tokens, left), now)
         finally:
             # Those there was no room for, or no time because one failed.

@@ -38,17 +38,21 @@ class Family:
 class Sequence:
     """A choice: what is asked, where it goes, and what time has decided about it so far.
 
-    `request_id` is what its request is known by outside. Times are monotonic seconds. `finish_reason` is None
-    until the end: stop, length, abort or error.
+    `tail` is how long after its last token it ends; `in_tail`: all tokens are revealed and it has not ended.
+    With less of its prompt cached than the part `cache_hit_threshold`, it ends before it begins. `request_id`
+    is what its request is known by outside. Times are monotonic seconds. `finish_reason` is None until the
+    end: stop, length, abort, cache_threshold or error.
     """
 
     __slots__ = (
         "arrival",
         "ask",
+        "cache_hit_threshold",
         "cached_tokens",
         "family",
         "finish_reason",
         "first_token_at",
+        "in_tail",
         "index",
         "last_token_at",
         "prompt_tokens",
@@ -58,6 +62,7 @@ class Sequence:
         "running",
         "scheduled_at",
         "sink",
+        "tail",
     )
 
     def __init__(
@@ -77,6 +82,9 @@ class Sequence:
         self.reply: Reply | None = None
         self.revealed = 0
         self.cached_tokens = 0
+        self.cache_hit_threshold: float | None = None
+        self.tail = 0.0
+        self.in_tail = False
         self.running = False
         self.finish_reason: str | None = None
         self.arrival = 0.0

@@ -132,6 +132,7 @@ class Stats:
     apart from what pooling routes tell `count_pooled`."""
 
     __slots__ = (
+        "below_threshold",
         "cached_tokens",
         "decode_time",
         "deferred",
@@ -185,6 +186,8 @@ class Stats:
         self.generation_tokens = 0
         #: Requests, not sequences, that found the queue full.
         self.refused = 0
+        #: Ended before they began, for having too little of their prompt cached.
+        self.below_threshold = 0
         self.finished = dict.fromkeys(FINISH_REASONS, 0)
         #: Requests that failed on purpose.
         self.faults = dict.fromkeys(FAULTS, 0)

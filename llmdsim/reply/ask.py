@@ -21,6 +21,8 @@ class ReplySettings(ValueSettings, Protocol):
     @property
     def echo_ignores_max_tokens(self) -> bool: ...
     @property
+    def mm_encoder_only(self) -> bool: ...
+    @property
     def tool_call_extra_call_probability(self) -> int: ...  # percent
 
 

@@ -11,6 +11,9 @@ from llmdsim.reply.reply import LongSentenceReply, Reply, ShortSentenceReply, Te
 from llmdsim.reply.stopping import find_ending, held_back
 from llmdsim.tokenization import Layout, Prompt, Tokenizer
 
+#: All that a server without a language model says.
+ENCODED = "!"
+
 LONG = 2048
 """Tokens above which a random reply keeps no list of its tokens."""
 
@@ -25,6 +28,8 @@ class Author:
 
     def __init__(self, config: ReplySettings, tokenizer: Tokenizer) -> None:
         self._echoes = config.mode == "echo"
+        self._encodes_only = config.mm_encoder_only
+        self._mark = tokenizer.encode(ENCODED)[0]
         self._echo_ignores_max_tokens = config.echo_ignores_max_tokens
         self._requested_length = peer_length if config.length_histogram == "peer" else readme_length
         self._random = Random(config.seed)
@@ -34,6 +39,8 @@ class Author:
 
     def write(self, ask: Ask) -> Reply:
         """The whole reply. A random one of ordinary length takes 1 to 3 µs, some 10 µs with stops."""
+        if self._encodes_only:
+            return self._encoded(ask)
         if ask.plan is not None:
             random = self._random if ask.seed is None else _seeded(ask.seed, ask.prompt)
             return self.composer.compose(ask, ask.plan, self._total(ask, random), random)
@@ -69,6 +76,11 @@ class Author:
             pieces += sentence.json
         del pieces[total:]
         return ShortSentenceReply(sentences, pieces, finish_reason)
+
+    def _encoded(self, ask: Ask) -> TextReply:
+        """What a server without a language model says: a mark for each token asked for, or one (the peer)."""
+        total = ask.max_tokens if ask.requested_max is not None else 1
+        return TextReply(Layout.of([ENCODED] * total, [self._mark] * total), "length")
 
     def _echo(self, ask: Ask) -> Reply:
         """The text asked for, to the letter. `ignore_eos`, or a `min_tokens` beyond its end, adds nothing."""

@@ -38,8 +38,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether there may be more than one call.
     parallel: bool = True
     constraint: Constraint | None = None
+    #: Whether an image follows; it is no part, and takes no tokens.
+    image: bool = False
 
     @property
     def parted(self) -> bool:
         """Whether there may be other parts than text."""
-        return self.calls != "none" or self.reasoning != "none"
+        return self.calls != "none" or self.reasoning != "none" or self.image

@@ -61,15 +61,20 @@ def item_of(part: Mapping[str, Any]) -> Item | None:
     return Item(modality, "")
 
 
-def media_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """The tokens that all media of a conversation take."""
-    total = 0
+def items_of(messages: Sequence[Mapping[str, Any]]) -> list[Item]:
+    """All media of a conversation, in order."""
+    found = []
     for message in messages:
         content = message.get("content")
         if isinstance(content, list):
             items = (item_of(part) for part in content if isinstance(part, Mapping))
-            total += sum(TOKENS[item.modality] for item in items if item is not None)
-    return total
+            found += [item for item in items if item is not None]
+    return found
+
+
+def media_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
+    """The tokens that all media of a conversation take."""
+    return sum(TOKENS[item.modality] for item in items_of(messages))
 
 
 def _shortened(source: str) -> str:

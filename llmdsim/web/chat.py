@@ -11,6 +11,7 @@ from llmdsim.web.chat_request import ChatRequest, decode_chat
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.conversation import prepare
 from llmdsim.web.errors import ApiError
+from llmdsim.web.encoder import encodings, media_hashes
 from llmdsim.web.frames import NULL, ChatFrames
 from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
 from llmdsim.web.logprobs import ChatLogprobs
@@ -50,7 +51,7 @@ class Chat:
         if len(request.body) > LONG_BODY:
             yield
         served = context.admit(request, chat.model)
-        prompt, echoed, sampled, plan = yield from prepare(context, chat)
+        prompt, echoed, sampled, plan = yield from prepare(context, chat, context.wants_image(request))
         role, lead = self._role_and_lead(chat)
         # What hides the text of tokens hides their ids and log probabilities as well (vLLM).
         hides = plan is not None and plan.reasoning == "hidden"
@@ -75,8 +76,11 @@ class Chat:
             continuous_usage=context.always_usage or chat.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
             reasoning=bool(context.config.reasoning_parser),
+            cache_hit_threshold=chat.cache_hit_threshold,
             prompt_logprobs=sampled.prompt_logprobs,
         )
+        if context.config.mm_encoder_only and not chat.stream and (hashes := media_hashes(chat.messages)):
+            wants.ec_transfer = encodings(hashes)
         if (transfer := transfer_of(chat)) is not None:
             told_transfer(context, wants, transfer, "chatcmpl-" + head.id)
         asks = asks_of(context, prompt, echoed, sampled, plan)

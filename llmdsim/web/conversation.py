@@ -26,8 +26,11 @@ class Conversation(NamedTuple):
     plan: Plan | None
 
 
-def prepare(context: Context, chat: ChatRequest) -> Generator[None, None, Conversation]:
-    """What there is to know of a chat before it is given to the engine. Raises ApiError."""
+def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[None, None, Conversation]:
+    """What there is to know of a chat before it is given to the engine; `image` says whether its answer has one.
+
+    Raises ApiError.
+    """
     refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
     media = media_tokens(chat.messages)
     if media > context.limits.max_model_len:
@@ -46,4 +49,4 @@ def prepare(context: Context, chat: ChatRequest) -> Generator[None, None, Conver
         echoed = Prompt(context.tokenizer, last_text(chat.messages))
         if echoed.long:
             yield from echoed.lay_out()
-    return Conversation(prompt, echoed, sampled, plan_of(context, chat))
+    return Conversation(prompt, echoed, sampled, plan_of(context, chat, image))

@@ -10,7 +10,9 @@ import msgspec
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Reply
 from llmdsim.web.errors import ApiError
+from llmdsim.engine.engine import COMPLETE
 from llmdsim.web.finish import chat_finish_reason, finish_members
+from llmdsim.web.images import IMAGE_PART
 from llmdsim.web.parts import PartMembers
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.transfer import PrefillAnswer
@@ -173,7 +175,7 @@ class ChunkFrames(Frames):
         choice = self.wants.choices[index]
         steps = self.added(index, sequence, start, stop)
         if finish is not None and not steps:
-            steps = [b'%b"' % self.text_member]
+            steps = [None if choice.parted else b'%b"' % self.text_member]
         if lead:
             steps[0] = b"%b%b%b" % (self.text_member, lead, (steps[0] or b"")[len(self.text_member) :])
         before = self.before(index)
@@ -278,11 +280,24 @@ class ChatFrames(ChunkFrames):
         assert reply is not None
         members = self._parts.get(index)
         if members is None:
-            members = self._parts[index] = PartMembers(reply.parts)
+            plan = sequence.ask.plan
+            members = self._parts[index] = PartMembers(reply.parts, plan is not None and plan.image)
         return [members.render(deltas) if deltas else None for deltas in reply.deltas(start, stop)]
 
     def before(self, index: int) -> bytes:
         return b'%b{"index":%d,"delta":{' % (self._base, index)
+
+    def render(self, index: int, sequence: EngineSequence, start: int, stop: int, ends: bool) -> bytes:
+        plan = sequence.ask.plan
+        if not ends or plan is None or not plan.image or sequence.finish_reason not in COMPLETE:
+            return super().render(index, sequence, start, stop, ends)
+        # The image is due when all tokens have been revealed.
+        image = (
+            b'%b{"index":%d,"delta":{"content":[%b]},"logprobs":null,"finish_reason":null}],"modality":"image"}\n\n'
+            % (self._base, index, IMAGE_PART)
+        )
+        before = super().render(index, sequence, start, stop, False) if start < stop else b""
+        return before + image + super().render(index, sequence, stop, stop, True)
 
     def after(
         self, finish: Finish | None, logprobs: bytes, ids: bytes, prompt_ids: bytes, usage: bytes

@@ -124,6 +124,10 @@ def generate(
             index = len(sequences)
             sequences.append(EngineSequence(ask, sinks[index], index, family, request_id))
     answer.sequences = sequences
+    threshold = context.cache_threshold(request, answer.wants.cache_hit_threshold)
+    if threshold is not None:
+        for sequence in sequences:
+            sequence.cache_hit_threshold = threshold
     if context.accounted:
         request.account = Account(request_id, head.served.name, answer.wants.prompt_tokens, sequences)
     try:

@@ -10,6 +10,7 @@ import msgspec
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Delta, Part
 from llmdsim.web.ids import call_id
+from llmdsim.web.images import IMAGE_PART, text_part
 from llmdsim.web.wants import ChoiceWants
 
 json = msgspec.json.encode
@@ -19,10 +20,14 @@ _NO_MORE = b',"refusal":null,"annotations":null,"audio":null,"function_call":nul
 
 
 class PartMembers:
-    """Renders one choice's deltas, in order, as the members of a chunk's `delta`."""
+    """Renders one choice's deltas, in order, as the members of a chunk's `delta`.
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    With `as_parts` text is a content part, as beside an image.
+    """
+
+    def __init__(self, parts: Sequence[Part], as_parts: bool) -> None:
         self._parts = parts
+        self._as_parts = as_parts
         self._begun = -1
 
     def render(self, deltas: Sequence[Delta]) -> bytes:
@@ -33,7 +38,10 @@ class PartMembers:
                 members.append(b'"tool_calls":[%b]' % b",".join(map(self._call, group)))
                 continue
             text = json("".join(delta.text for delta in group))
-            members.append(b'"content":%b' % text if kind == "text" else reasoning_members(text))
+            if kind == "reasoning":
+                members.append(reasoning_members(text))
+            else:
+                members.append(b'"content":%b' % (b"[%b]" % text_part(text) if self._as_parts else text))
         return b",".join(members)
 
     def _call(self, delta: Delta) -> bytes:
@@ -78,6 +86,9 @@ def message_members(sequence: EngineSequence, choice: ChoiceWants) -> bytes:
         shown = b'"%b%b' % (choice.lead, shown[1:])
     elif not texts["text"] and plan is not None and plan.calls in ("none", "auto"):
         shown = b"null"
+    if plan is not None and plan.image:
+        parts = ([text_part(shown)] if texts["text"] or choice.lead else []) + [IMAGE_PART]
+        shown = b"[%b]" % b",".join(parts)
     reasoning = reasoning_members(json(texts["reasoning"])) if texts["reasoning"] else b'"reasoning":null'
     listed = b',"tool_calls":[%b]' % b",".join(calls) if calls else b""
     return b'"content":%b%b%b,%b' % (shown, _NO_MORE, listed, reasoning)

@@ -16,10 +16,13 @@ from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
 
 
-def plan_of(context: Context, chat: ChatRequest) -> Plan | None:
-    """The plan of a chat; None for plain text, as nearly every one is. Raises ApiError 400."""
+def plan_of(context: Context, chat: ChatRequest, image: bool = False) -> Plan | None:
+    """The plan of a chat, with an image or without; None for plain text, as nearly every one is.
+
+    Raises ApiError 400.
+    """
     reasons = bool(context.config.reasoning_parser)
-    if chat.tools is None and not reasons and not is_constrained(chat):
+    if chat.tools is None and not reasons and not image and not is_constrained(chat):
         return None
     if chat.tools is not None and _is_strict(context.config):
         _refuse_loose(chat.tools)
@@ -28,7 +31,7 @@ def plan_of(context: Context, chat: ChatRequest) -> Plan | None:
     if reasons and _thinks(chat):
         reasoning = "shown" if chat.include_reasoning else "hidden"
     constraint = constraint_of(chat)
-    if calls == "none" and reasoning == "none" and constraint is None:
+    if calls == "none" and reasoning == "none" and constraint is None and not image:
         return None
     return Plan(
         reasoning=reasoning,
@@ -37,6 +40,7 @@ def plan_of(context: Context, chat: ChatRequest) -> Plan | None:
         calls=calls,
         parallel=chat.parallel_tool_calls is not False,
         constraint=constraint,
+        image=image,
     )
 
 

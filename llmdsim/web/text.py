@@ -88,6 +88,7 @@ class Text:
             usage=context.always_usage or text.include_usage,
             continuous_usage=context.always_usage or text.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
+            cache_hit_threshold=text.cache_hit_threshold,
             prompt_logprobs=counted,
         )
         head = reply_head(context, request, served, text.request_id)

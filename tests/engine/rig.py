@@ -10,6 +10,7 @@ from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.sequence import Family, Sequence
 from llmdsim.engine.stats import Stats
+from llmdsim.reply.plan import Plan
 from llmdsim.reply.reply import TEXT_ONLY
 
 #: Times of tests are multiples of this, which floats add without error.
@@ -29,6 +30,8 @@ class Settings:
     prefill_time_per_token: float = 0.0
     prefill_time_std_dev: float = 0.0
     time_factor_under_load: float = 1.0
+    time_to_generate_image: float = 0.0
+    time_to_generate_image_std_dev: float = 0.0
     max_num_seqs: int = 4
     seed: int | None = 1
 
@@ -42,6 +45,7 @@ class Ask:
     prompt: range = range(5)
     max_tokens: int = 16
     fault: Exception | None = None
+    plan: Plan | None = None
 
 
 class Reply:

@@ -16,6 +16,7 @@ class Settings:
     seed: int | None = 1
     length_histogram: str = "readme"
     echo_ignores_max_tokens: bool = False
+    mm_encoder_only: bool = False
     tool_call_extra_call_probability: int = 45
     max_tool_call_integer_param: int = 100
     min_tool_call_integer_param: int = 0
