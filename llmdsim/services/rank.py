@@ -31,6 +31,7 @@ from llmdsim.web.admin import Admin
 from llmdsim.web.chat import Chat
 from llmdsim.web.context import Context
 from llmdsim.web.failures import Failures
+from llmdsim.web.generate.route import Generate
 from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.pooling.routes import PoolingRoutes
 from llmdsim.web.router import Router, new_app, part_of, path_error
@@ -91,6 +92,7 @@ class Rank(Service):
             Chat(self.context),
             Text(self.context),
             PoolingRoutes(self.context),
+            Generate(self.context),
             Server(self.context, collector.page),
             Admin(self.context),
         ):

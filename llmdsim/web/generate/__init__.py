@@ -1,0 +1,1 @@
+"""`POST /inference/v1/generate`: token ids in, token ids out."""
