@@ -10,6 +10,7 @@ from llmdsim.config import Config
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context_length import check_context, check_prompt
 from llmdsim.web.errors import ApiError, shown
+from llmdsim.web.generate.features import refuse_misplaced
 from llmdsim.web.generate.request import DEFAULT_MAX_TOKENS, GenerateRequest, SamplingParams
 from llmdsim.web.generate.scores import check_scores
 from llmdsim.web.limits import Limits
@@ -105,6 +106,9 @@ def sampled_of(request: GenerateRequest, text: TokensRequest, prompt: Prompt, li
         text.max_tokens = room
     sampled = sampling(text, len(prompt), limits)
     check_scores(params, len(prompt), limits)
+    # Behind the rest: a prompt that fits the context has so many places at most.
+    if request.features is not None:
+        refuse_misplaced(request.features, len(prompt), bool(request.ec_transfer_params))
     return sampled
 
 

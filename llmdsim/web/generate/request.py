@@ -14,12 +14,15 @@ from msgspec import UNSET, Meta, UnsetType
 from llmdsim.web import coercion, decoding, raw_rules
 from llmdsim.web.decoding import Path, Problem
 from llmdsim.web.errors import ApiError
-from llmdsim.web.generate.features import Features, refuse_misplaced
+from llmdsim.web.generate.features import Features
 from llmdsim.web.generation_request import Int64, RepetitionDetection, StreamOptions, StructuredOutputs
 from llmdsim.web.request_rules import read_thinking_token_budget
 
 #: `max_tokens` of vLLM's sampling parameters, which `min_tokens` is held against where the client names none.
 DEFAULT_MAX_TOKENS = 16
+
+#: More than chat and text may have. vLLM has no bound, but each is looked for in every choice.
+MAX_STOP_STRINGS = 64
 
 OutputMode = Literal["tokens", "text", "derender"]
 
@@ -40,8 +43,7 @@ class SamplingParams(msgspec.Struct, kw_only=True):
     top_k: Int64 = 0
     min_p: float = 0.0
     seed: Int64 | None = None
-    #: any number of them, unlike those of chat and text
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], Meta(max_length=MAX_STOP_STRINGS)] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
     #: left out or null: what the context has room for
@@ -193,11 +195,8 @@ def _read_sampling_params(value: Any, path: Path, problems: list[Problem]) -> An
 
 def _settle(request: GenerateRequest) -> None:
     """What vLLM finds out after the types are right."""
-    features = request.features
-    if features is not None:
-        refuse_misplaced(features, len(request.token_ids), bool(request.ec_transfer_params))
-        if request.content_parts:
-            raise _refusal((), "content_parts and features exclude each other")
+    if request.features is not None and request.content_parts:
+        raise _refusal((), "content_parts and features exclude each other")
     kwargs = request.reasoning_parser_kwargs
     if kwargs is not None:
         path = ("reasoning_parser_kwargs",)

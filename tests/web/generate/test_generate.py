@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 import struct
 from base64 import b64decode
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.web.generate.asking import IDS, PREFIX, answer, ask, error, frames_of, joined
+from tests.web.clients import events, reply_of
+from tests.web.generate.asking import GENERATE, IDS, PREFIX, answer, ask, error, frames_of, joined
 from tests.web.rig import RankRig
 from tests.wire.channel import post
 
@@ -309,3 +311,20 @@ def test_a_client_that_leaves_frees_its_places() -> None:
     client.rst()
     rig.settle()
     assert rig.rank.stats.running == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("passed", [0.5, 2.5])
+def test_an_aborted_request_ends_as_it_stands(stream: bool, passed: float) -> None:
+    rig = RankRig("--time-to-first-token", "1s", "--inter-token-latency", "1s")
+    body = {"token_ids": IDS, "sampling_params": {"max_tokens": 9, "ignore_eos": True}, "request_id": "x"}
+    client = rig.post(GENERATE, {**body, "stream": stream})
+    rig.clock.advance(passed)
+    reply = reply_of(rig.post("/inference/v1/abort_requests", {"request_ids": [PREFIX + "x"]}))
+    assert reply.status == 200
+    rig.settle()
+    answered = reply_of(client)
+    frames = events(answered.body)[:-1] if stream else [json.loads(answered.body)]
+    assert frames[-1]["choices"][0]["finish_reason"] == "abort"
+    assert len(joined(frames)) == int(passed)
+    assert rig.rank.engine.idle

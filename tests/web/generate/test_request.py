@@ -52,8 +52,9 @@ def test_a_wrong_parameter_names_the_field_as_a_whole(params: Any) -> None:
     assert refused(sampling_params=params).param == "body.sampling_params"
 
 
-def test_any_number_of_stop_strings_may_be_given() -> None:
-    assert decode(sampling_params={"stop": list("abcdefg")}).sampling_params.stop == list("abcdefg")
+def test_more_than_four_stop_strings_may_be_given() -> None:
+    assert decode(sampling_params={"stop": ["x"] * 64}).sampling_params.stop == ["x"] * 64
+    assert refused(sampling_params={"stop": ["x"] * 65})
 
 
 def test_stream_options_go_without_stream() -> None:
