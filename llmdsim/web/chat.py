@@ -10,8 +10,8 @@ from llmdsim.tokenization.chat import last_text
 from llmdsim.web.chat_request import ChatRequest, decode_chat
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.conversation import prepare
-from llmdsim.web.errors import ApiError
 from llmdsim.web.encoder import encodings, media_hashes
+from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL, ChatFrames
 from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
 from llmdsim.web.logprobs import ChatLogprobs

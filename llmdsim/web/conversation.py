@@ -27,7 +27,7 @@ class Conversation(NamedTuple):
 
 
 def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[None, None, Conversation]:
-    """What there is to know of a chat before it is given to the engine; `image` says whether its answer has one.
+    """What there is to know of a chat before it is given to the engine; `image`: its answer has one.
 
     Raises ApiError.
     """

@@ -1,4 +1,4 @@
-"""What a server that only encodes media (`--mm-encoder-only`) tells of its encodings: `ec_transfer_params`."""
+"""`ec_transfer_params`: where a server that only encodes media has its encodings."""
 
 from __future__ import annotations
 

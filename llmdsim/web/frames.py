@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Reply
 from llmdsim.web.errors import ApiError
-from llmdsim.engine.engine import COMPLETE
 from llmdsim.web.finish import chat_finish_reason, finish_members
 from llmdsim.web.images import IMAGE_PART
 from llmdsim.web.parts import PartMembers
