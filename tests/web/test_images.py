@@ -172,3 +172,16 @@ def test_whose_threshold_counts(flags: tuple[str, ...], asked: float | None, end
         reply = reply_of(post(RankRig(*flags), path, cache_hit_threshold=asked))
         reason = json.loads(reply.body)["choices"][0]["finish_reason"]
         assert (reason == "cache_threshold") == ends
+
+
+def test_an_encoder_tells_where_the_encodings_of_given_hashes_are() -> None:
+    features = {
+        "mm_hashes": {"image": ["h1", "h2"]},
+        "mm_placeholders": {"image": [{"offset": 0, "length": 1}, {"offset": 1, "length": 1}]},
+    }
+    body = {"token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 2}, "features": features}
+    rig = RankRig("--mm-encoder-only")
+    client = watched(rig).send(bytes_of("/inference/v1/generate", body))
+    document = json.loads(reply_of(client).body)
+    assert list(document["ec_transfer_params"]) == ["h1", "h2"]
+    assert len(document["choices"][0]["token_ids"]) == 2

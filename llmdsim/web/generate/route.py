@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import msgspec
 from klein import Klein
 from twisted.internet.defer import Deferred
@@ -10,6 +12,7 @@ from llmdsim.reply.plan import Plan
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.constraints import constraint_of
 from llmdsim.web.context import Context, content_type
+from llmdsim.web.encoder import encodings
 from llmdsim.web.frames import NULL
 from llmdsim.web.generate.body import generate_body
 from llmdsim.web.generate.conversion import TokensRequest, refuse_too_many, sampled_of, text_of
@@ -94,6 +97,8 @@ class Generate:
         reply_id = ID_PREFIX + head.id
         if (transfer := transfer_of(text)) is not None:
             told_transfer(context, wants, transfer, reply_id)
+        if context.config.mm_encoder_only and wanted.features is not None:
+            wants.ec_transfer = encodings(chain.from_iterable(wanted.features.mm_hashes.values()))
         placeholders = NULL
         if wanted.return_token_ids and wanted.features is not None:
             placeholders = msgspec.json.encode(wanted.features.mm_placeholders)
