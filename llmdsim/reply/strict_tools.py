@@ -1,21 +1,14 @@
 """The schemas of tools that llm-d-inference-sim takes, a small part of JSON Schema.
 
-Whatever it takes, values are made for: a list of schemas as `items`, on which it crashes, and parameters of the
-type null, which it answers with 500, are no problem here.
+Whatever it takes, values are made for: a list of schemas as `items`, on which it crashes, and parameters of
+the type null, which it answers with 500, are no problem here.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from typing import TypeGuard
 
-_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
-_SCALARS: dict[str, Callable[[object], bool]] = {
-    "string": lambda value: isinstance(value, str),
-    "integer": lambda value: _is_number(value) and value == math.floor(value),  # type: ignore[arg-type]
-    "number": lambda value: _is_number(value),
-    "boolean": lambda value: isinstance(value, bool),
-}
 MAX_NESTING = 64
 """Schemas within each other."""
 
@@ -25,9 +18,10 @@ def strict_problem(function: dict[str, object]) -> str | None:
 
     It looks at the name, the description, which may be absent, and the parameters, and at nothing else.
     """
-    for keyword in ("name", "description"):
-        if not isinstance(function.get(keyword, "" if keyword == "description" else None), str):
-            return f"{keyword} must be a string"
+    if not isinstance(function.get("name"), str):
+        return "name must be a string"
+    if not isinstance(function.get("description") or "", str):
+        return "description must be a string"
     if "parameters" not in function:
         return "parameters are missing"
     return _problem(function["parameters"], "parameters", 1)
@@ -82,13 +76,33 @@ def _inner_problem(schema: dict[str, object], place: str, depth: int) -> str | N
     return None
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _is_integer(value: object) -> bool:
+    return _is_number(value) and value == int(value)
 
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_boolean(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return _is_integer(value) and value >= 0  # type: ignore[operator]
+
+
+_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
+_SCALARS: dict[str, Callable[[object], bool]] = {
+    "string": _is_text,
+    "integer": _is_integer,
+    "number": _is_number,
+    "boolean": _is_boolean,
+}
 
 Rule = tuple[Callable[[object], bool], str]
 
@@ -96,7 +110,7 @@ _ANYTHING: Rule = (lambda value: True, "anything")
 _BOUND: Rule = (_is_number, "a number")
 _OPEN_BOUND: Rule = (lambda value: isinstance(value, int | float), "a number or a boolean")
 _COUNT: Rule = (_is_count, "an integer of 0 or more")
-_TEXT: Rule = (lambda value: isinstance(value, str), "a string")
+_TEXT: Rule = (_is_text, "a string")
 
 _KEYWORDS: dict[str, Rule] = {
     "type": _TEXT,
@@ -109,7 +123,7 @@ _KEYWORDS: dict[str, Rule] = {
         lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
         "an array of strings",
     ),
-    "additionalProperties": (lambda value: isinstance(value, bool), "a boolean"),
+    "additionalProperties": (_is_boolean, "a boolean"),
     "items": (lambda value: isinstance(value, dict | list), "an object or an array"),
     "minItems": _COUNT,
     "maxItems": _COUNT,

@@ -18,6 +18,7 @@ _ATTEMPTS = 24
 MAX_EFFORT = 10_000
 """Some five milliseconds."""
 _WORD_LENGTH = 6
+_VARIED = 100
 
 
 class Written(NamedTuple):
@@ -126,4 +127,5 @@ def regex(pattern: str) -> Regex:
 
 
 def letters(random: Random, length: int) -> str:
-    return "".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=length))
+    some = "".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=min(length, _VARIED)))
+    return (some * (length // _VARIED + 1))[:length]

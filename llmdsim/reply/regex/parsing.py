@@ -183,8 +183,7 @@ class _Parser:
         # A brace that opens no numbers is itself.
         stop = self._pattern.find("}", self._at)
         low, comma, high = self._pattern[self._at + 1 : max(stop, 0)].partition(",")
-        numbers = low + high
-        if not numbers.isdecimal() or not numbers.isascii() or (not comma and not low):
+        if stop < 0 or not (low or comma) or not f"0{low}{high}".isdecimal() or not (low + high).isascii():
             return None
         if len(low) > 9 or len(high) > 9:
             raise UnsupportedRegexError

@@ -78,8 +78,13 @@ def _fresh(
 ) -> object:
     """An item that is not among `items`, whose frozen selves are in `met`."""
     for attempt in range(_ATTEMPTS):
-        # Chance finds it in most cases; to exclude the others takes longer.
-        others = [{"not": {"enum": items}}] if attempt else []
+        others: list[object] = []
+        if attempt:
+            # Chance finds it in most cases; to exclude the others takes longer.
+            others.append({"not": {"enum": items}})
+        if attempt > _ATTEMPTS // 2:
+            # Objects without members of their own can be unlike each other by some that are not declared.
+            others.append({"minProperties": 1})
         value = writer.value([*schemas, *others], name)
         key = frozen(value)
         if key not in met:

@@ -6,7 +6,7 @@ tenth of a second to load. What is not known here is not guessed at: TooHardErro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 from llmdsim.reply.effort import Effort, TooHardError
@@ -62,8 +62,6 @@ class Checker:
             raise TooHardError from None
 
 
-_CONTAINERS = (list, dict)
-
 Rule = Callable[[Checker, Any, Any, dict[str, Any]], bool]
 """Of the checker, a keyword's argument, the value and the schema. May raise what nonsense raises."""
 
@@ -100,7 +98,7 @@ def _type(checker: Checker, named: Any, value: Any, schema: dict[str, Any]) -> b
 def _enum(checker: Checker, options: list[Any], value: Any, schema: dict[str, Any]) -> bool:
     if isinstance(value, str):
         return value in options
-    size = 1 + len(value) if isinstance(value, _CONTAINERS) else 1
+    size = 1 + len(value) if isinstance(value, list | dict) else 1
     checker.effort.spend(len(options) * size)
     return any(same(option, value) for option in options)
 
@@ -145,7 +143,7 @@ def _format(checker: Checker, name: Any, value: Any, schema: dict[str, Any]) -> 
 # -- Sizes -------------------------------------------------------------------------------------------------
 
 
-def _size(kind: type, holds: Callable[[int, int], bool]) -> Rule:
+def _size(kind: type[Sized], holds: Callable[[int, int], bool]) -> Rule:
     def rule(checker: Checker, bound: Any, value: Any, schema: dict[str, Any]) -> bool:
         return not isinstance(value, kind) or holds(len(value), bound)
 

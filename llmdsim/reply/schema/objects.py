@@ -29,6 +29,7 @@ def write_object(writer: Writer, parts: Sequence[Part]) -> dict[str, object]:
     least, most = highest(parts, "minProperties") or 0, lowest(parts, "maxProperties")
     required = _names(strings(part, "required") for part in parts)
     declared = _names(mapping(part, "properties") for part in parts)
+    writer.effort.spend(len(required) + len(declared))
     optional = [name for name in declared if name not in required]
     chosen = _chosen(writer, optional, None if most is None else most - len(required))
     for part in parts:

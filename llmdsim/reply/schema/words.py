@@ -109,6 +109,8 @@ _BY_NAME: dict[str, tuple[str, ...]] = {
     "zipcode": ("10115", "20095", "75001", "94103"),
 }
 
+_VARIED = 200
+"""Characters of a long text after which no new words are looked for."""
 _PARTS_OF_NAMES = re.compile("[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -117,12 +119,11 @@ def plain(name: str, low: int, high: int, random: Random) -> str:
     text = random.choice(_bank(name))
     if low <= len(text) <= high:
         return text
-    words = [random.choice(WORDS)]
-    length = len(words[0])
-    while length < low:
-        words.append(random.choice(WORDS))
-        length += 1 + len(words[-1])
-    text = " ".join(words)[:high]
+    text = random.choice(WORDS)
+    while len(text) < low:
+        # Long texts repeat themselves.
+        text = f"{text} {random.choice(WORDS) if len(text) < _VARIED else text}"
+    text = text[: min(max(low, _VARIED), high)]
     # Cut before a word, it would end in a blank.
     return f"{text[:-1]}s" if text.endswith(" ") else text
 

@@ -24,7 +24,7 @@ MAX_NESTING = 32
 """Objects and arrays within each other."""
 MAX_CHARACTERS = 65_536
 """Of all strings and names of members together."""
-RECURSIONS = 2
+RECURSIONS = 1
 """How often a schema may stand within itself before the way out is taken."""
 
 _WAYS = 16
