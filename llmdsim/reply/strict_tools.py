@@ -16,12 +16,11 @@ MAX_NESTING = 64
 def strict_problem(function: dict[str, object]) -> str | None:
     """Why llm-d-inference-sim would refuse a tool's `function`, None if it would not.
 
-    It looks at the name, the description, which may be absent, and the parameters, and at nothing else.
+    It looks at the parameters, and that name and description are strings if they are there; at nothing else.
     """
-    if not isinstance(function.get("name"), str):
-        return "name must be a string"
-    if not isinstance(function.get("description") or "", str):
-        return "description must be a string"
+    for keyword in ("name", "description"):
+        if not isinstance(function.get(keyword) or "", str):
+            return f"{keyword} must be a string"
     if "parameters" not in function:
         return "parameters are missing"
     return _problem(function["parameters"], "parameters", 1)

@@ -79,19 +79,21 @@ _Step = Literal | OneOf | Assertion | Backreference | _Run | _Mark | _Inner | No
 class Program:
     """Steps, each with those that may follow it, laid out from the last to the first.
 
-    Raises TooHardError if there are too many.
+    Raises TooHardError if there are too many, or the effort is spent.
     """
 
-    def __init__(self, root: Node, groups: int) -> None:
+    def __init__(self, root: Node, groups: int, effort: Effort) -> None:
+        self._effort = effort
         self._no_groups: Groups = (None,) * groups
         self._steps: list[tuple[_Step, tuple[int, ...]]] = [(None, ())]
         self._start = self._compile(root, _END)
 
     @classmethod
-    def of(cls, tree: Tree) -> Program:
-        return cls(tree.root, 0 if tree.groups is None else tree.groups + 1)
+    def of(cls, tree: Tree, effort: Effort) -> Program:
+        return cls(tree.root, 0 if tree.groups is None else tree.groups + 1, effort)
 
     def _add(self, step: _Step, *following: int) -> int:
+        self._effort.spend(2)
         if len(self._steps) >= MAX_PROGRAM:
             raise TooHardError
         self._steps.append((step, following))
@@ -114,7 +116,9 @@ class Program:
             case Group():
                 return self._compile(node.item, following)
             case Look():
-                return self._add(_Inner(node, Program(node.item, len(self._no_groups))), following)
+                return self._add(
+                    _Inner(node, Program(node.item, len(self._no_groups), self._effort)), following
+                )
             case Literal() | OneOf() | Assertion() | Backreference():
                 return self._add(node, following)
         raise TypeError(node)

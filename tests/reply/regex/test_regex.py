@@ -219,7 +219,8 @@ def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         lambda opening, body, quantifier: f"{opening}{body})" + quantifier,
         st.sampled_from(["(", "(?:", "(?i:"]),
         inner,
-        QUANTIFIERS,
+        # Repeats without end within others could keep Python's own matcher busy forever.
+        st.sampled_from(["", "?", "{2}", "{1,3}", "{0,2}?"]),
     )
     return st.one_of(
         st.lists(st.one_of(inner, groups), min_size=1, max_size=3).map(_joined),
@@ -254,6 +255,7 @@ def test_any_text_written_is_matched_by_python(pattern: str, seed: int) -> None:
 def test_what_matches_is_what_python_matches(pattern: str, text: str) -> None:
     compiled = re.compile(pattern)
     expression = Regex(pattern)
+    # Beyond ASCII, Python's classes are larger.
     if not re.search(r"é|\\s|\\w|\\D|\^", pattern) or text.isascii():
         assert expression.matches(text, whole=True) == bool(compiled.fullmatch(text))
         assert expression.matches(text) == bool(compiled.search(text))
@@ -271,7 +273,7 @@ def test_any_string_is_an_expression_or_invalid(pattern: str, seed: int) -> None
         compiled = re.compile(pattern)
     except re.error:
         return
-    if written.conforming:
+    if written.conforming and not re.search(r"[*+}].*\)[*+{]", pattern):
         assert compiled.fullmatch(written.text), written.text
 
 

@@ -280,6 +280,14 @@ MONSTERS: dict[str, Any] = {
         "properties": {f"p{n}": {"pattern": "(a?){50}" * 30 + str(n)} for n in range(300)},
         "required": [f"p{n}" for n in range(300)],
     },
+    "huge programs": {
+        "allOf": [{"properties": {f"p{n}": {"pattern": f"(?=x)(a|b){{1000}}{n}"}}} for n in range(300)],
+        "required": [f"p{n}" for n in range(300)],
+    },
+    "huge programs for names": {
+        "patternProperties": {f"(?:a|b){{1000}}{n}": {} for n in range(300)},
+        "required": ["a", "b"],
+    },
     "huge number": {"type": "integer", "minimum": 10**4000, "multipleOf": 10**300},
     "tiny number": {"type": "number", "multipleOf": 5e-324, "minimum": 1e308},
     "many members": {
