@@ -8,7 +8,10 @@ from time import process_time
 
 @contextmanager
 def cpu_time() -> Iterator[Callable[[], float]]:
-    """Yields what gives the seconds spent so far; without collections, which depend on other tests' objects."""
+    """Yields what gives the seconds spent so far.
+
+    Garbage is not collected, since that would take as long as other tests' objects are many.
+    """
     gc.disable()
     try:
         start = process_time()

@@ -133,7 +133,7 @@ class Tree:
     def __init__(self, root: Node, groups: int | None, kinds: set[str], looks: bool) -> None:
         self.root = root
         self.groups = groups
-        boundary = bool(kinds & {"boundary", "no boundary"}) or looks
+        boundary = bool(kinds & {"boundary", "no boundary"})
         self.opens = boundary or bool(kinds & {"start", "line start"})
         self.closes = boundary or bool(kinds & {"end", "line end"})
         self.looks = looks

@@ -12,7 +12,7 @@ from llmdsim.reply.schema.formats import FORMATS, Format
 from llmdsim.reply.schema.keywords import Part, highest, lowest
 from llmdsim.reply.schema.words import plain
 
-_ATTEMPTS = 12
+_ATTEMPTS = 32
 
 
 def write_text(parts: Sequence[Part], name: str, random: Random, checker: Checker) -> str:

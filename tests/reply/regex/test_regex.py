@@ -168,6 +168,7 @@ def test_digits_are_ascii() -> None:
 CATASTROPHES = [
     r"^(a+)+$",
     r"^(a|a)*$",
+    r".*.*.*.*x",
     r"^(.*)*x$",
     r"^(([a-z])+.)+[A-Z]([a-z])+$",
     "(a?){30}a{30}",
@@ -190,6 +191,11 @@ def test_no_pattern_takes_long(pattern: str) -> None:
         expression.write(Random(1))
         expression.matches("a" * 5000 + "!")
         assert spent() < 0.3
+
+
+def test_each_state_is_looked_at_once() -> None:
+    assert Regex(r"^(a+)+$").matches("a" * 30 + "!") is False
+    assert Regex(r"^(a|a)*(a|a)*$").matches("a" * 100 + "!") is False
 
 
 def test_the_effort_given_is_a_bound() -> None:

@@ -147,6 +147,32 @@ def test_what_cannot_be_told_does_not_conform() -> None:
         assert not generated(schema).conforming
 
 
+def test_not_more_members_than_may_be() -> None:
+    schema = {
+        "properties": {name: {"type": "null"} for name in "abcde"},
+        "required": ["d"],
+        "maxProperties": 2,
+    }
+    found = values(schema, 60, tool_call_not_required_param_probability=100)
+    assert all(len(value) == 2 and "d" in value for value in found)
+    assert {name for value in found for name in value} == set("abcde")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"format": "email", "pattern": "^[a-m]+@"},
+        {"allOf": [{"pattern": "^[a-d]+$"}, {"pattern": "a"}, {"minLength": 2}]},
+        {"format": "date", "allOf": [{"pattern": "^202[0-4]"}, {"pattern": "-01$|[2-9]$"}]},
+    ],
+)
+def test_several_formats_and_patterns_are_met_together(schema: Any) -> None:
+    for seed in range(40):
+        made = generated({"type": "string", **schema}, seed)
+        assert made.conforming
+        assert problem(made.text, schema) is None
+
+
 def test_a_branch_that_cannot_be_is_not_taken() -> None:
     schema = {
         "anyOf": [
