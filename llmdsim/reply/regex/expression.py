@@ -10,7 +10,7 @@ from llmdsim.reply.effort import DeadEndError, Effort, TooHardError
 from llmdsim.reply.regex.matching import Program
 from llmdsim.reply.regex.nodes import Tree
 from llmdsim.reply.regex.parsing import UnsupportedRegexError, parse
-from llmdsim.reply.regex.writing import MAX_TEXT, Draft
+from llmdsim.reply.regex.writing import MAX_TEXT, Attempt
 
 _ATTEMPTS = 24
 MAX_EFFORT = 10_000
@@ -71,9 +71,9 @@ class Regex:
         padded = not whole and not (tree.opens and tree.closes)
         least = min(low, tree.root.longest) if padded else low
         for attempt in range(_ATTEMPTS):
-            draft = Draft(random, effort, any_printable=attempt > 2)
+            attempted = Attempt(random, effort, any_printable=attempt > 2)
             try:
-                text = draft.text(tree.root, least, high)
+                text = attempted.text(tree.root, least, high)
             except DeadEndError:
                 continue
             if padded:

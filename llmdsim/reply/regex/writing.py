@@ -26,8 +26,8 @@ _MORE_GROUPS = 2
 """By how much a repeat without need goes beyond its least number."""
 
 
-class Draft:
-    """One attempt.
+class Attempt:
+    """One attempt at a text.
 
     With `any_printable`, open sets such as `.` and `\\w` give all they hold in ASCII and not only small
     letters and digits.
