@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
@@ -61,20 +61,23 @@ def item_of(part: Mapping[str, Any]) -> Item | None:
     return Item(modality, "")
 
 
-def items_of(messages: Sequence[Mapping[str, Any]]) -> list[Item]:
+def items_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[Item]:
     """All media of a conversation, in order."""
-    found = []
     for message in messages:
         content = message.get("content")
-        if isinstance(content, list):
-            items = (item_of(part) for part in content if isinstance(part, Mapping))
-            found += [item for item in items if item is not None]
-    return found
+        if type(content) is list:
+            for part in content:
+                item = item_of(part) if isinstance(part, Mapping) else None
+                if item is not None:
+                    yield item
 
 
-def media_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
+def media_tokens(messages: Iterable[Mapping[str, Any]]) -> int:
     """The tokens that all media of a conversation take."""
-    return sum(TOKENS[item.modality] for item in items_of(messages))
+    total = 0
+    for modality, _ in items_of(messages):
+        total += TOKENS[modality]
+    return total
 
 
 def _shortened(source: str) -> str:
