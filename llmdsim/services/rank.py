@@ -28,6 +28,7 @@ from llmdsim.web.access.documentation import Documentation
 from llmdsim.web.access.gate import Gate
 from llmdsim.web.access.paths import is_on_admin_port, is_public
 from llmdsim.web.admin import Admin
+from llmdsim.web.anthropic.routes import Messages
 from llmdsim.web.chat import Chat
 from llmdsim.web.context import Context
 from llmdsim.web.failures import Failures
@@ -93,6 +94,7 @@ class Rank(Service):
             Text(self.context),
             PoolingRoutes(self.context),
             Generate(self.context),
+            Messages(self.context),
             Server(self.context, collector.page),
             Admin(self.context),
         ):

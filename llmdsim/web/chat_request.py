@@ -131,7 +131,7 @@ def decode_chat(body: bytes, content_type: str | None = None) -> ChatRequest:
         raise decoding.too_deep()
     if not everyday:
         messages.settle(request.messages)
-    _settle_options(request)
+    settle_options(request)
     return request
 
 
@@ -207,7 +207,7 @@ def _read_leniently(body: bytes) -> ChatRequest:
     _apply_raw_rules(data)
     request = coercion.read_whole(ChatRequest, data, _SPECIAL)
     messages.settle(request.messages)
-    _settle_options(request)
+    settle_options(request)
     return request
 
 
@@ -236,7 +236,7 @@ def _apply_raw_rules(data: dict[str, Any]) -> None:
     raw_rules.cache_salt(data)
 
 
-def _settle_options(request: ChatRequest) -> None:
+def settle_options(request: ChatRequest) -> None:
     """What vLLM finds out after the types are right."""
     if request.continue_final_message and request.add_generation_prompt:
         # Its template call refuses the pair even where `add_generation_prompt` is only the default.
