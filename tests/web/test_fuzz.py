@@ -12,6 +12,7 @@ from twisted.logger import LogLevel, capturedLogs
 
 from llmdsim.wire.limits import LINGER_SECONDS
 from tests.web.answers import Answer, judge, refused
+from tests.web.anthropic import answers as anthropic
 from tests.web.clients import CHAT, request
 from tests.web.fuzz import Case, case, visit
 from tests.web.rig import RankRig
@@ -172,7 +173,8 @@ def test_whatever_path_and_method_get_a_proper_answer(start: int) -> None:
             reply = quietly(rank, wire, method=method)
             assert reply.status < 500 or reply.status == 501, reply
             if reply.status >= 400 and method != b"HEAD":
-                refused(reply.status, reply.body)
+                shape = anthropic.refused if reply.body.startswith(b'{"type"') else refused
+                shape(reply.status, reply.body)
         except BaseException:
             print(f"visit('visit {number}'):\n{wire!r}")
             raise
