@@ -80,7 +80,8 @@ class Blocks:
         if part.kind == "text":
             block = b'{"type":"text","text":""}'
         elif part.kind == "reasoning":
-            block = b'{"type":"thinking","thinking":""}'
+            # vLLM has no signature here, without which the block is none to Anthropic's SDK.
+            block = b'{"type":"thinking","thinking":"","signature":""}'
         else:
             block = b'{"type":"tool_use","id":"%b","name":%b,"input":{}}' % (call_id(), json(part.name))
         return _START % (block, self._index)

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from anthropic.types import Message, RawMessageStreamEvent
+from pydantic import TypeAdapter
 from twisted.logger import capturedLogs
 
 from llmdsim.reply.ask import Ask
@@ -20,6 +22,7 @@ from tests.web.rig import PassRig, RankRig
 from tests.wire.channel import Client, get, post
 from tests.wire.channel import Reply as Response
 
+EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 PACED = ("--time-to-first-token", "1s", "--inter-token-latency", "1s")
 
 
@@ -34,6 +37,7 @@ def response(rig: RankRig, path: str = MESSAGES, **more: Any) -> Response:
 def whole(rig: RankRig, **more: Any) -> Any:
     found = response(rig, **more)
     assert (found.status, found.headers[b"content-type"]) == (200, b"application/json"), found.body
+    Message.model_validate_json(found.body)
     return message(json.loads(found.body))
 
 
@@ -41,7 +45,10 @@ def streamed(rig: RankRig, **more: Any) -> Any:
     found = response(rig, stream=True, **more)
     assert found.status == 200, found.body
     assert found.headers[b"content-type"] == b"text/event-stream; charset=utf-8"
-    return assembled(events(found.body))
+    stream = events(found.body)
+    for event in stream:
+        EVENT.validate_python(event.data)
+    return assembled(stream)
 
 
 def test_a_message() -> None:
@@ -146,12 +153,8 @@ def test_why_a_stream_with_calls_ends(
 ) -> None:
     rig = RankRig()
     say(rig, monkeypatch, reply)
-    told = streamed_raw(rig)
+    told = streamed(rig)
     assert (told["stop_reason"], told["stop_sequence"]) == (reason, matched)
-
-
-def streamed_raw(rig: RankRig) -> Any:
-    return assembled(events(response(rig, stream=True).body))
 
 
 @pytest.mark.parametrize("calling", ["required", "named"])
@@ -164,7 +167,7 @@ def test_a_forced_call_that_was_cut_short_is_refused_after_all(
     assert found.status == 400
     refused(400, found.body)
     assert rig.rank.stats.finished["length"] == 1
-    assert streamed_raw(rig)["content"][0]["arguments"] == CUT
+    assert streamed(rig)["content"][0]["arguments"] == CUT
 
 
 def test_a_free_call_that_was_cut_short_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
