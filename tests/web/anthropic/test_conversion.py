@@ -139,6 +139,7 @@ def test_blocks_that_cannot_be_read_are_refused(block: dict[str, Any]) -> None:
         ("x-anthropic-billing-header: 1", "x-anthropic-billing-header: 1"),
         ([text("a"), text(""), text("b")], "ab"),
         ([text("x-anthropic-billing-header: 1"), text("b"), image(LINK)], "b"),
+        ([{"type": "thinking", "text": "a"}, text("b")], "b"),
         ([text("x-anthropic-billing-header: 1")], None),
     ],
 )
