@@ -26,11 +26,8 @@ class Conversation(NamedTuple):
     plan: Plan | None
 
 
-def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[None, None, Conversation]:
-    """What there is to know of a chat before it is given to the engine; `image`: its answer has one.
-
-    Raises ApiError.
-    """
+def prompt_of(context: Context, chat: ChatRequest) -> Generator[None, None, Prompt]:
+    """The prompt that a chat amounts to, counted. Raises ApiError."""
     refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
     media = media_tokens(chat.messages)
     if media > context.limits.max_model_len:
@@ -38,9 +35,16 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
         raise over_context(media, context.limits)
     text = render_chat(chat.messages)
     if is_short(context, chat, text):
-        prompt = Prompt(context.tokenizer, text)
-    else:
-        prompt = yield from text_prompt(context, chat, text)
+        return Prompt(context.tokenizer, text)
+    return (yield from text_prompt(context, chat, text))
+
+
+def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[None, None, Conversation]:
+    """What there is to know of a chat before it is given to the engine; `image`: its answer has one.
+
+    Raises ApiError.
+    """
+    prompt = yield from prompt_of(context, chat)
     sampled = sampling(chat, len(prompt), context.limits)
     if sampled.prompt_logprobs is not None and prompt.long:
         yield from prompt.lay_out()

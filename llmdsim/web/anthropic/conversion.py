@@ -49,6 +49,8 @@ def _options(request: CountTokensRequest) -> dict[str, Any]:
         "watermarking": request.watermarking,
         "kv_transfer_params": request.kv_transfer_params,
         "ec_transfer_params": request.ec_transfer_params,
+        "do_remote_decode": request.do_remote_decode,
+        "do_remote_prefill": request.do_remote_prefill,
         "vllm_xargs": request.vllm_xargs,
     }
 

@@ -45,7 +45,7 @@ class MessageFrames(Frames):
             assert reply is not None
             texts = zip(reply.parts, reply.part_texts(), strict=True)
             calls = [text for part, text in texts if part.kind == "call"]
-        reason, matched = stop_reason(sequence, calls)
+        reason, matched = stop_reason(sequence, calls, self.wants.prefill)
         return (
             b'%bevent: message_delta\ndata: {"type":"message_delta",'
             b'"delta":{"stop_reason":%b,"stop_sequence":%b},"usage":%b}\n\n'

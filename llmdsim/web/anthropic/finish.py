@@ -7,18 +7,24 @@ from collections.abc import Sequence
 import msgspec
 
 from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.web.transfer import PrefillAnswer
 
 #: By the engine's finish reason; what is not listed, such as an abort, has no word.
 _REASONS = {"length": "max_tokens", "cache_threshold": "max_tokens", "remote_decode": "end_turn"}
 
 
-def stop_reason(sequence: EngineSequence, calls: Sequence[str]) -> tuple[str | None, str | None]:
+def stop_reason(
+    sequence: EngineSequence, calls: Sequence[str], prefill: PrefillAnswer | None
+) -> tuple[str | None, str | None]:
     """`stop_reason` and `stop_sequence` of a message that shows `calls` with these arguments.
 
     A stop sequence counts unless the calls are complete: one that it cut short must not run (vLLM).
     """
-    if sequence.finish_reason != "stop":
-        return _REASONS.get(sequence.finish_reason or ""), None
+    reason = sequence.finish_reason or ""
+    if prefill is not None:
+        reason = prefill.finish_reason(reason)
+    if reason != "stop":
+        return _REASONS.get(reason), None
     if calls and is_object(calls[-1]):
         return "tool_use", None
     reply = sequence.reply

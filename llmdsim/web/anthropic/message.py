@@ -30,19 +30,28 @@ def message_body(head: ReplyHead, wants: ReplyWants) -> Body:
             blocks = _blocks(sequence, calls)
         else:
             blocks = b'{"type":"text","text":"%b"}' % reply.json_text()
-        reason, matched = stop_reason(sequence, calls)
+        reason, matched = stop_reason(sequence, calls, wants.prefill)
         ending = b"" if reason is None else b',"stop_reason":"%b"' % reason.encode()
         if matched is not None:
             ending += b',"stop_sequence":%b' % json(matched)
-        return b'{"id":%b,"type":"message","role":"assistant","content":[%b],"model":%b%b,"usage":%b}' % (
+        return b'{"id":%b,"type":"message","role":"assistant","content":[%b],"model":%b%b,"usage":%b%b}' % (
             json("chatcmpl-" + head.id),
             blocks,
             head.model,
             ending,
             message_usage(wants, completion_tokens, cached_tokens),
+            _transfer(sequence, wants),
         )
 
     return body
+
+
+def _transfer(sequence: EngineSequence, wants: ReplyWants) -> bytes:
+    """What is told of KV blocks, if anything is, as members with their leading commas."""
+    if wants.prefill is None:
+        return b""
+    params, flat = wants.prefill.members(sequence)
+    return b"" if params == b"null" else b',"kv_transfer_params":%b%b' % (params, flat)
 
 
 def _blocks(sequence: EngineSequence, calls: list[str]) -> bytes:

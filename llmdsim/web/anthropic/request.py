@@ -126,4 +126,7 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
     watermarking: bool | None = None
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
+    #: what older proxies send in place of `kv_transfer_params`
+    do_remote_decode: bool | None = None
+    do_remote_prefill: bool | None = None
     vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None = None

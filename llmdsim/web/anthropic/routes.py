@@ -5,21 +5,19 @@ from __future__ import annotations
 from klein import Klein
 from twisted.internet.defer import Deferred
 
-from llmdsim.tokenization.chat import render_chat
 from llmdsim.web.anthropic.conversion import chat_request
 from llmdsim.web.anthropic.events import MessageFrames
 from llmdsim.web.anthropic.message import message_body
 from llmdsim.web.anthropic.reading import decode
 from llmdsim.web.anthropic.request import CountTokensRequest, MessagesRequest
-from llmdsim.web.chat_request import refuse_untrusted
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.context_length import check_context
-from llmdsim.web.conversation import prepare
-from llmdsim.web.generation import Answer, asks_of, generate
+from llmdsim.web.conversation import prepare, prompt_of
+from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
 from llmdsim.web.plans import plan_of
-from llmdsim.web.prompts import text_prompt
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.stream import ReplyStream
+from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply
@@ -55,12 +53,14 @@ class Messages:
         chat = chat_request(asked)
         prompt, echoed, sampled, plan = yield from prepare(context, chat)
         wants = ReplyWants(
-            choices=[ChoiceWants(prompt, parted=plan is not None)],
+            choices=[ChoiceWants(prompt, parted=plan is not None and plan.parted)],
             prompt_tokens=len(prompt),
             cached=context.config.enable_prompt_tokens_details,
         )
-        asks = asks_of(context, prompt, echoed, sampled, plan)
         head = reply_head(context, request, served, "")
+        if (transfer := transfer_of(chat)) is not None:
+            told_transfer(context, wants, transfer, "chatcmpl-" + head.id)
+        asks = asks_of(context, prompt, echoed, sampled, plan)
         answer: Answer
         if asked.stream:
             answer = ReplyStream(request, context.driver, MessageFrames(head, wants), context.turns)
@@ -76,10 +76,9 @@ class Messages:
             yield
         context.admit(request, asked.model)
         chat = chat_request(asked)
-        refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
-        plan_of(context, chat)
-        prompt = yield from text_prompt(context, chat, render_chat(chat.messages))
-        count = len(prompt)
+        count = len((yield from prompt_of(context, chat)))
         check_context(chat, count, context.limits)
+        # For what it refuses.
+        plan_of(context, chat)
         body = b'{"input_tokens":%d,"context_management":{"original_input_tokens":%d}}' % (count, count)
         request.respond(200, body)

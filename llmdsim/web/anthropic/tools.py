@@ -19,12 +19,12 @@ def tool_fields(request: CountTokensRequest) -> dict[str, Any]:
     kind = "auto" if choice is None else choice.type
     if kind == "any" and not offered:
         raise ApiError(400, "A tool_choice of type 'any' needs tools.")
-    given: str | chat.NamedTool = "required" if kind == "any" else kind
+    given: str | chat.ToolChoice = "required" if kind == "any" else kind
     if choice is not None and kind == "tool":
         name = choice.name or ""
         if all(tool.name != name for tool in offered):
             raise ApiError(400, f"tool_choice names the tool {shown(name)!r}, which is not among the tools.")
-        given = chat.NamedTool(chat.NamedFunction(name))
+        given = chat.ToolChoice(function=chat.NamedFunction(name))
     if not offered:
         return {}
     several = choice is None or not choice.disable_parallel_tool_use

@@ -9,7 +9,8 @@ def message_usage(wants: ReplyWants, completion_tokens: int, cached_tokens: int)
     """What a message cost; where cached tokens are told, they are not counted as input (Anthropic)."""
     if not wants.cached:
         return b'{"input_tokens":%d,"output_tokens":%d}' % (wants.prompt_tokens, completion_tokens)
+    cached_tokens = wants.shown_cached(cached_tokens)
     return (
         b'{"input_tokens":%d,"output_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d}'
-        % (wants.prompt_tokens - cached_tokens, completion_tokens, cached_tokens)
+        % (max(0, wants.prompt_tokens - cached_tokens), completion_tokens, cached_tokens)
     )

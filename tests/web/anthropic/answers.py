@@ -28,6 +28,12 @@ KINDS = {
 }
 
 
+TRANSFER = (
+    *("kv_transfer_params", "do_remote_decode", "do_remote_prefill", "remote_block_ids"),
+    *("remote_engine_id", "remote_host", "remote_port"),
+)
+
+
 class Event(NamedTuple):
     name: str
     data: Any
@@ -66,7 +72,12 @@ def message(document: Any) -> Any:
     if document["stop_reason"] == "stop_sequence":
         keys.append("stop_sequence")
         assert document["stop_sequence"]
-    assert list(document) == [*keys, "usage"], document
+    keys.append("usage")
+    if "kv_transfer_params" in document:
+        keys += TRANSFER
+        for key in TRANSFER[1:]:
+            assert document[key] == document["kv_transfer_params"][key]
+    assert list(document) == keys, document
     _message_head(document)
     assert document["stop_reason"] in STOP_REASONS
     usage(document["usage"])

@@ -36,7 +36,7 @@ def reply_of(
         text += shown
     pieces = [text[at : at + width] for at in range(0, len(text), width)]
     layout = Layout.of(pieces, list(range(len(pieces))))
-    return PartedReply(layout, stretches, finish_reason, stop_reason)
+    return PartedReply(layout, stretches, range(0), finish_reason, stop_reason)
 
 
 def say(rig: RankRig, monkeypatch: Any, reply: Reply, calling: Any = "auto") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llmdsim.web.anthropic.conversion import chat_request
-from llmdsim.web.chat_request import NamedTool
+from llmdsim.web.chat_request import ToolChoice
 from tests.web.anthropic.requests import USER, WEATHER, converted, counted, refused, said_by
 
 PIXEL = {"type": "base64", "media_type": "image/png", "data": "aGk="}
@@ -253,8 +253,8 @@ def test_tool_choices(choice: Any, given: str, parallel: bool) -> None:
 
 def test_a_tool_is_chosen_by_name() -> None:
     chat = converted(tools=[WEATHER], tool_choice={"type": "tool", "name": "get_weather"})
-    assert isinstance(chat.tool_choice, NamedTool)
-    assert chat.tool_choice.function.name == "get_weather"
+    assert isinstance(chat.tool_choice, ToolChoice)
+    assert chat.tool_choice.names == ["get_weather"]
     assert "'nobody'" in refused(tools=[WEATHER], tool_choice={"type": "tool", "name": "nobody"})
 
 

@@ -430,6 +430,36 @@ def test_a_client_that_reads_late_has_it_all(monkeypatch: pytest.MonkeyPatch) ->
     assert merged(told["content"]) == ("one two three four", "five six", [("f", json.loads(COMPLETE))])
 
 
+@pytest.mark.parametrize(
+    "more", [{"kv_transfer_params": {"do_remote_decode": True}}, {"do_remote_decode": True}]
+)
+def test_a_prefill_tells_where_its_blocks_are(more: dict[str, Any]) -> None:
+    made = whole(RankRig("--pod-ip", "10.1.2.3"), **more, max_tokens=1)
+    params = made["kv_transfer_params"]
+    assert (params["do_remote_prefill"], params["remote_host"]) == (True, "10.1.2.3")
+    assert params["remote_request_id"].startswith(made["id"] + "-")
+    assert made["stop_reason"] == "max_tokens"
+    assert "kv_transfer_params" not in whole(RankRig(), max_tokens=1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_peers_reason_of_a_prefill_is_an_end_of_turn(stream: bool) -> None:
+    more = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
+    ask_for = streamed if stream else whole
+    assert ask_for(RankRig("--remote-decode-finish-reason"), **more)["stop_reason"] == "end_turn"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_decode_tells_what_its_prefill_found_cached(stream: bool) -> None:
+    params = {"do_remote_prefill": True, "remote_prefill_cached_tokens": 2}
+    found = (streamed if stream else whole)(RankRig(), kv_transfer_params=params)
+    plain = whole(RankRig())
+    assert found["usage"]["cache_read_input_tokens"] == 2
+    assert found["usage"]["input_tokens"] == plain["usage"]["input_tokens"] - 2
+    more_than_all = {**params, "remote_prefill_cached_tokens": 10**6}
+    assert whole(RankRig(), kv_transfer_params=more_than_all)["usage"]["input_tokens"] == 0
+
+
 def test_ids_are_those_of_requests() -> None:
     rig = RankRig("--enable-request-id-headers")
     found = response_of(ask(rig, MESSAGES, b"X-Request-Id: mine"))
