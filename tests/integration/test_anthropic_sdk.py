@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Iterator
 from typing import Any
 
 import anthropic
+import jsonschema
 import pytest
 from anthropic import Anthropic, AsyncAnthropic
-from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types import Message, RawMessageStreamEvent, ToolUseBlock
 from pydantic import TypeAdapter
 
 from tests.integration.client import eventually
@@ -128,6 +130,82 @@ def test_a_long_conversation_of_every_kind_of_block(echo: Anthropic) -> None:
     message = echo.messages.create(max_tokens=50, **asked)
     assert text_of(message) == "And now?"
     assert echo.messages.count_tokens(**asked).input_tokens == message.usage.input_tokens
+
+
+ALWAYS = ("--tool-call-extra-call-probability", "100")
+
+
+def use_of(message: Message) -> ToolUseBlock:
+    """The one call of a message."""
+    (use,) = (block for block in message.content if block.type == "tool_use")
+    assert message.stop_reason == "tool_use"
+    jsonschema.validate(use.input, WEATHER["input_schema"])
+    return use
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_loop_with_a_tool(sdk: Anthropic, streamed: bool) -> None:
+    asked: Any = {"model": "m", "max_tokens": 300, "tools": [WEATHER], "messages": list(HELLO)}
+
+    def ask(**more: Any) -> Message:
+        if not streamed:
+            return sdk.messages.create(**asked, **more)
+        with sdk.messages.stream(**asked, **more) as stream:
+            return stream.get_final_message()
+
+    first = ask(tool_choice={"type": "tool", "name": "get_weather"})
+    use = use_of(first)
+    Message.model_validate(first.model_dump(warnings="error"), strict=True)
+    result = {"type": "tool_result", "tool_use_id": use.id, "content": [{"type": "text", "text": "sun"}]}
+    asked["messages"] += [
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": [result]},
+    ]
+    last = ask(tool_choice={"type": "none"})
+    assert text_of(last)
+    assert last.stop_reason in ("end_turn", "max_tokens")
+
+
+def test_calls_of_the_models_own_choice(daemon_with: Pool) -> None:
+    with sdk_for(daemon_with(*ALWAYS)) as sdk:
+        asked: Any = {"model": "m", "max_tokens": 300, "tools": [WEATHER], "messages": HELLO}
+        use_of(sdk.messages.create(**asked))
+        with sdk.messages.stream(**asked) as stream:
+            pieces = [event.partial_json for event in stream if event.type == "input_json"]
+            use = use_of(stream.get_final_message())
+        assert json.loads("".join(pieces)) == use.input
+        assert len(pieces) > 1
+
+
+def test_thinking(daemon_with: Pool) -> None:
+    flags = ("--reasoning-parser", "qwen3", "--max-model-len", "4096")
+    with sdk_for(daemon_with(*flags)) as sdk:
+        asked: Any = {"model": "m", "max_tokens": 2000, "messages": list(HELLO)}
+        asked["thinking"] = {"type": "enabled", "budget_tokens": 1024}
+        message = sdk.messages.create(**asked)
+        assert [block.type for block in message.content] == ["thinking", "text"]
+        assert text_of(message)
+        for event in sdk.messages.create(**asked, stream=True):
+            EVENT.validate_python(event.model_dump(warnings="error"))
+        with sdk.messages.stream(**asked) as stream:
+            final = stream.get_final_message()
+        thought, _ = final.content
+        assert thought.type == "thinking"
+        assert thought.thinking
+        assert thought.signature
+        asked["messages"] += [{"role": "assistant", "content": final.content}, *HELLO]
+        assert text_of(sdk.messages.create(**asked))
+
+
+def test_structured_output(sdk: Anthropic) -> None:
+    schema = WEATHER["input_schema"]
+    message = sdk.messages.create(
+        model="m",
+        max_tokens=300,
+        messages=HELLO,
+        output_config={"format": {"type": "json_schema", "schema": schema}},
+    )
+    jsonschema.validate(json.loads(text_of(message)), schema)
 
 
 def test_errors_are_the_sdks_exceptions(sdk: Anthropic) -> None:

@@ -31,7 +31,9 @@ def ask(rig: RankRig, path: str = MESSAGES, *headers: bytes, **more: Any) -> Cli
 
 
 def response(rig: RankRig, path: str = MESSAGES, **more: Any) -> Response:
-    return response_of(ask(rig, path, **more))
+    client = ask(rig, path, **more)
+    rig.clock.pump([0.001] * 100)
+    return response_of(client)
 
 
 def whole(rig: RankRig, **more: Any) -> Any:
