@@ -13,7 +13,7 @@ from llmdsim.web.generation_request import MAX_STOP_STRINGS
 CHANGES = ("tool_addition", "tool_removal")
 
 
-class Tool(msgspec.Struct):
+class MessageTool(msgspec.Struct):
     """`tools[]`; Anthropic's own server tools have no schema and are refused."""
 
     name: str
@@ -28,7 +28,7 @@ class ToolChange(msgspec.Struct):
 
     type: Literal["tool_reference", "tool_definition"]
     name: str | None = None
-    definition: Tool | None = None
+    definition: MessageTool | None = None
 
 
 class Block(msgspec.Struct):
@@ -67,7 +67,7 @@ class Message(msgspec.Struct):
     content: str | list[Block]
 
 
-class ToolChoice(msgspec.Struct):
+class MessageToolChoice(msgspec.Struct):
     """`tool_choice`; `name` belongs to type `tool`."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -103,8 +103,8 @@ class CountTokensRequest(msgspec.Struct, kw_only=True):
     model: str
     messages: list[Message]
     system: str | list[Block] | None = None
-    tools: list[Tool] | None = None
-    tool_choice: ToolChoice | None = None
+    tools: list[MessageTool] | None = None
+    tool_choice: MessageToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -17,6 +17,7 @@ from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
 from llmdsim.web.plans import plan_of
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.stream import ReplyStream
+from llmdsim.web.takes import takes
 from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
@@ -35,10 +36,12 @@ class Messages:
         app.route("/v1/messages", methods=["POST"], endpoint="messages")(self.messages)
         app.route("/v1/messages/count_tokens", methods=["POST"], endpoint="count_tokens")(self.count_tokens)
 
+    @takes(MessagesRequest)
     def messages(self, request: Request) -> Deferred[None] | None:
         """Answer one request for a message, now or later."""
         return self._context.turns.take(self._answer(request))
 
+    @takes(CountTokensRequest)
     def count_tokens(self, request: Request) -> Deferred[None] | None:
         """Count the tokens of one conversation, now or later."""
         return self._context.turns.take(self._count(request))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llmdsim.web import chat_request as chat
-from llmdsim.web.anthropic.request import CHANGES, CountTokensRequest, Tool
+from llmdsim.web.anthropic.request import CHANGES, CountTokensRequest, MessageTool
 from llmdsim.web.errors import ApiError, shown
 
 
@@ -32,7 +32,7 @@ def tool_fields(request: CountTokensRequest) -> dict[str, Any]:
     return {"tools": tools, "given_tool_choice": given, "parallel_tool_calls": several}
 
 
-def _chat_tool(tool: Tool) -> chat.Tool:
+def _chat_tool(tool: MessageTool) -> chat.Tool:
     schema = tool.input_schema
     function = chat.Function(
         name=tool.name,
@@ -44,7 +44,7 @@ def _chat_tool(tool: Tool) -> chat.Tool:
     return chat.Tool(function)
 
 
-def _resolved(request: CountTokensRequest) -> list[Tool]:
+def _resolved(request: CountTokensRequest) -> list[MessageTool]:
     """The tools there are once the conversation has added and removed what it does."""
     changes = [
         block

@@ -404,6 +404,32 @@ def test_a_writer_that_fails_is_an_api_error(stream: bool, monkeypatch: pytest.M
     assert rig.rank.engine.idle
 
 
+def faulty(fault: bytes, **more: Any) -> Response:
+    rig = RankRig("--mode", "echo", *PACED)
+    asked = [{"role": "user", "content": "one two three"}]
+    client = ask(rig, MESSAGES, b"X-Fault: " + fault, messages=asked, **more)
+    rig.clock.pump([1.0] * 5)
+    assert rig.rank.engine.idle
+    return response_of(client)
+
+
+def test_failures_on_purpose() -> None:
+    found = response_of(ask(RankRig(), MESSAGES, b"X-Return-Error: 529"))
+    assert found.status == 529
+    refused(529, found.body)
+    cut_off = events(faulty(b"error; after=2; code=503", stream=True).body)
+    assert [name for name, _ in cut_off] == [
+        *("message_start", "content_block_start", "content_block_delta", "content_block_delta"),
+        *("content_block_stop", "error"),
+    ]
+    assert cut_off[-1].data["error"]["type"] == "overloaded_error"
+    endless = events(faulty(b"no-done", stream=True).body)
+    assert endless[-1].name == "message_delta"
+    whole_one = faulty(b"error; after=2; code=503")
+    assert whole_one.status == 503
+    refused(503, whole_one.body)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("seconds", [0, 2])
 def test_a_client_that_leaves_frees_its_slot(stream: bool, seconds: int) -> None:
