@@ -406,9 +406,9 @@ def test_a_writer_that_fails_is_an_api_error(stream: bool, monkeypatch: pytest.M
 
 def faulty(fault: bytes, **more: Any) -> Response:
     rig = RankRig("--mode", "echo", *PACED)
-    asked = [{"role": "user", "content": "one two three"}]
+    asked = [{"role": "user", "content": "one two three four"}]
     client = ask(rig, MESSAGES, b"X-Fault: " + fault, messages=asked, **more)
-    rig.clock.pump([1.0] * 5)
+    rig.clock.pump([1.0] * 6)
     assert rig.rank.engine.idle
     return response_of(client)
 
