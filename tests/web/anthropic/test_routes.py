@@ -363,7 +363,7 @@ def test_a_stream_that_is_cut_off_closes_its_block_and_tells_why(
     client = ask(rig, stream=True, messages=[{"role": "user", "content": "one two three"}])
     if begun:
         rig.clock.pump([1.0] * 2)
-    rig.rank.driver.abort_all()
+    rig.rank.driver.give_up()
     found = response_of(client)
     *before, last = events(found.body)
     assert last == ("error", last.data)
@@ -375,10 +375,26 @@ def test_a_stream_that_is_cut_off_closes_its_block_and_tells_why(
     assert rig.rank.engine.idle
 
 
+@pytest.mark.parametrize("seconds", [0, 2])
+def test_a_message_that_is_aborted_ends_as_it_stands_for_no_reason(seconds: int) -> None:
+    rig = RankRig("--mode", "echo", *PACED)
+    asked = [{"role": "user", "content": "one two three four"}]
+    once, told = (ask(rig, messages=asked, stream=stream) for stream in (False, True))
+    rig.clock.pump([1.0] * seconds)
+    rig.rank.driver.cut_short(list(rig.rank.engine._running))
+    made = json.loads(response_of(once).body)
+    assert list(made) == ["id", "type", "role", "content", "model", "usage"]
+    assert made["content"] == [{"type": "text", "text": "one two " if seconds else ""}]
+    stream = assembled(events(response_of(told).body))
+    assert (stream["stop_reason"], stream["stop_sequence"]) == (None, None)
+    assert merged(stream["content"]) == merged(made["content"])
+    assert made["usage"] == stream["usage"]
+
+
 def test_a_whole_message_that_is_cut_off_is_a_503() -> None:
     rig = RankRig(*PACED)
     client = ask(rig)
-    rig.rank.driver.abort_all()
+    rig.rank.driver.give_up()
     found = response_of(client)
     assert found.status == 503
     refused(503, found.body)
@@ -433,8 +449,8 @@ def test_failures_on_purpose() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("seconds", [0, 2])
 def test_a_client_that_leaves_frees_its_slot(stream: bool, seconds: int) -> None:
-    rig = RankRig(*PACED)
-    client = ask(rig, stream=stream)
+    rig = RankRig("--mode", "echo", *PACED)
+    client = ask(rig, stream=stream, messages=[{"role": "user", "content": "one two three four"}])
     rig.clock.pump([1.0] * seconds)
     assert rig.rank.stats.running == 1
     client.rst()
