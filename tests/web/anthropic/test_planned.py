@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from tests.web.anthropic.answers import merged
+from tests.web.anthropic.asking import response, streamed, whole
 from tests.web.anthropic.requests import USER, said_by
-from tests.web.anthropic.test_routes import response, streamed, whole
 from tests.web.rig import RankRig
 
 ALWAYS = ("--tool-call-extra-call-probability", "100")
