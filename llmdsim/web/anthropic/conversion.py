@@ -51,6 +51,7 @@ def _options(request: CountTokensRequest) -> dict[str, Any]:
         "ec_transfer_params": request.ec_transfer_params,
         "do_remote_decode": request.do_remote_decode,
         "do_remote_prefill": request.do_remote_prefill,
+        "cache_hit_threshold": request.cache_hit_threshold,
         "vllm_xargs": request.vllm_xargs,
     }
 

@@ -15,6 +15,7 @@ from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.wants import ReplyWants
 from llmdsim.web.whole import Body
 
+NULL = b"null"
 json = msgspec.json.encode
 
 
@@ -47,11 +48,12 @@ def message_body(head: ReplyHead, wants: ReplyWants) -> Body:
 
 
 def _transfer(sequence: EngineSequence, wants: ReplyWants) -> bytes:
-    """What is told of KV blocks, if anything is, as members with their leading commas."""
-    if wants.prefill is None:
-        return b""
-    params, flat = wants.prefill.members(sequence)
-    return b"" if params == b"null" else b',"kv_transfer_params":%b%b' % (params, flat)
+    """What is told of KV blocks and of encodings, if anything is, as members with their leading commas."""
+    params, flat = (NULL, b"") if wants.prefill is None else wants.prefill.members(sequence)
+    told = b"" if params == NULL else b',"kv_transfer_params":%b' % params
+    if wants.ec_transfer != NULL:
+        told += b',"ec_transfer_params":%b' % wants.ec_transfer
+    return told + flat
 
 
 def _blocks(sequence: EngineSequence, calls: list[str]) -> bytes:

@@ -129,4 +129,6 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
     #: what older proxies send in place of `kv_transfer_params`
     do_remote_decode: bool | None = None
     do_remote_prefill: bool | None = None
+    #: llm-d-inference-sim's own field of chats
+    cache_hit_threshold: float | None = None
     vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None = None

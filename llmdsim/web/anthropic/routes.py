@@ -13,6 +13,7 @@ from llmdsim.web.anthropic.request import CountTokensRequest, MessagesRequest
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.context_length import check_context
 from llmdsim.web.conversation import prepare, prompt_of
+from llmdsim.web.encoder import encodings, media_hashes
 from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
 from llmdsim.web.plans import plan_of
 from llmdsim.web.reply_head import reply_head
@@ -59,7 +60,10 @@ class Messages:
             choices=[ChoiceWants(prompt, parted=plan is not None and plan.parted)],
             prompt_tokens=len(prompt),
             cached=context.config.enable_prompt_tokens_details,
+            cache_hit_threshold=chat.cache_hit_threshold,
         )
+        if context.config.mm_encoder_only and not chat.stream and (hashes := media_hashes(chat.messages)):
+            wants.ec_transfer = encodings(hashes)
         head = reply_head(context, request, served, "")
         if (transfer := transfer_of(chat)) is not None:
             told_transfer(context, wants, transfer, "chatcmpl-" + head.id)

@@ -47,4 +47,4 @@ def say(rig: RankRig, monkeypatch: Any, reply: Reply, calling: Any = "auto") -> 
         return reply
 
     monkeypatch.setattr(rig.rank.engine, "_write", write)
-    monkeypatch.setattr("llmdsim.web.conversation.plan_of", lambda context, chat: plan)
+    monkeypatch.setattr("llmdsim.web.conversation.plan_of", lambda *_: plan)

@@ -220,6 +220,25 @@ def test_a_prefill_tells_where_its_blocks_are(more: dict[str, Any]) -> None:
     assert "kv_transfer_params" not in whole(RankRig(), max_tokens=1)
 
 
+def test_an_encoder_tells_where_its_encodings_are() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    rig = RankRig("--mm-encoder-only", "--max-model-len", "4096")
+    made = json.loads(response(rig, messages=[said_by("user", image)]).body)
+    assert list(made)[-2:] == ["usage", "ec_transfer_params"]
+    assert next(iter(made["ec_transfer_params"])).startswith("sim_img_0_")
+    assert "ec_transfer_params" not in whole(rig)
+
+
+@pytest.mark.parametrize("answer", [whole, streamed])
+def test_b19_a_prompt_that_is_cached_too_little_has_an_answer_of_nothing(answer: Any) -> None:
+    rig = RankRig("--enable-kvcache")
+    made = answer(rig, cache_hit_threshold=0.9)
+    assert made["stop_reason"] == "max_tokens"
+    assert merged(made["content"]) == ("", "", [])
+    assert made["usage"]["output_tokens"] == 0
+    assert rig.rank.stats.generation_tokens == 0
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_peers_reason_of_a_prefill_is_an_end_of_turn(stream: bool) -> None:
     more = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
