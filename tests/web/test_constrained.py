@@ -24,9 +24,9 @@ THINKING = ("--reasoning-parser", "deepseek_r1")
 
 
 def text_of(path: str, stream: bool, *flags: str, **more: Any) -> str:
-    rig = RankRig(*flags)
-    client = post(rig, path, stream=stream, max_tokens=500, ignore_eos=False, **more)
-    rig.clock.pump([0.001] * 3)
+    rig = RankRig("--max-model-len", "4096", *flags)
+    client = post(rig, path, stream=stream, max_tokens=2000, ignore_eos=False, **more)
+    rig.clock.pump([0.001] * 12)
     reply = reply_of(client)
     assert reply.status == 200, reply.body
     if stream:

@@ -31,7 +31,7 @@ NAMED = {"type": "function", "function": {"name": "now"}}
 
 def ask(rig: RankRig, stream: bool = False, **more: Any) -> Any:
     """One choice of a reply: its finish reason, content and calls, which if streamed are put together."""
-    more = {"max_tokens": 500, "ignore_eos": False, "tools": [WEATHER, NOW], **more}
+    more = {"max_tokens": None, "ignore_eos": False, "tools": [WEATHER, NOW], **more}
     client = post(rig, CHAT, stream=stream, **more)
     rig.clock.pump([0.001] * 3)
     reply = reply_of(client)
