@@ -255,6 +255,14 @@ class Config:
     max_prompts: int = option(
         1024, "Upper bound of prompts in one request", low=1, high=65536, group="Replies", effective=True
     )
+    max_stored_responses: int = option(
+        1000,
+        "Responses (/v1/responses) kept to be asked for, and gone on from, later; 0 is none",
+        low=0,
+        high=1000000,
+        group="Replies",
+        effective=True,
+    )
     response_role: str = option("assistant", "Role of chat replies", group="Replies", effective=True)
     reasoning_parser: str = option(
         "",

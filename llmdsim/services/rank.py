@@ -35,6 +35,7 @@ from llmdsim.web.failures import Failures
 from llmdsim.web.generate.route import Generate
 from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.pooling.routes import PoolingRoutes
+from llmdsim.web.responses.routes import Responses
 from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.server import Server
 from llmdsim.web.suspension import Suspension
@@ -95,6 +96,7 @@ class Rank(Service):
             PoolingRoutes(self.context),
             Generate(self.context),
             Messages(self.context),
+            Responses(self.context),
             Server(self.context, collector.page),
             Admin(self.context),
         ):

@@ -135,6 +135,7 @@ DEFAULTS: dict[str, object] = {
     "max-logprobs": 20,
     "max-n": 128,
     "max-prompts": 1024,
+    "max-stored-responses": 1000,
     "response-role": "assistant",
     "return-tokens-as-token-ids": False,
     "reasoning-parser": "",

@@ -1,0 +1,1 @@
+"""`/v1/responses`: requests as conversations, answers as items and their events, and what is kept of them."""
