@@ -92,6 +92,9 @@ class _Memory(dict[str, int]):
     """
 
     _FULL = 2_000_000  # characters a generation, an entry's own cost taken as 100
+    #: Characters of a piece beyond which it is not kept. A few such would push out all others, and a prompt
+    #: that repeats the id of one would read as text beyond all measure.
+    _LONGEST = 1024
 
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}
@@ -103,9 +106,9 @@ class _Memory(dict[str, int]):
         token_id = self._old.get(piece)
         if token_id is None:
             token_id = fnv1a32(piece.encode("utf-8", "surrogatepass"))
-        cost = len(piece) + 100
-        if cost > self._FULL // 10:  # a few such pieces would push out all others
+        if len(piece) > self._LONGEST:
             return token_id
+        cost = len(piece) + 100
         self._room -= cost
         if self._room < 0:
             self._old, self._old_texts = dict(self), self.texts

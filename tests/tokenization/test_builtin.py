@@ -162,6 +162,14 @@ def test_a_huge_piece_pushes_nothing_out() -> None:
     assert not tokenizer._memory._old
 
 
+def test_the_ids_of_long_pieces_read_as_digits() -> None:
+    tokenizer = BuiltinTokenizer()
+    (kept,), (long,) = tokenizer.encode("a" * 1024), tokenizer.encode("a" * 1025)
+    assert tokenizer.decode([kept]) == ["a" * 1024]
+    # Else a short list of ids could read as gigabytes of text.
+    assert tokenizer.decode([long]) == [str(long)]
+
+
 @pytest.mark.parametrize(
     "text",
     ["a" * 300_000, "_" * 300_000, " " * 300_000, "e\u0301" * 150_000, "👩\u200d" * 150_000, "🇩" * 300_000],
