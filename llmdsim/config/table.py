@@ -152,6 +152,14 @@ class Config:
         (),
         "LoRA adapters known from the start, each as JSON with name and path, or as name=path",
         group="Model",
+        effective=True,
+    )
+    runtime_lora: bool = option(
+        True,
+        "Serve /v1/load_lora_adapter and /v1/unload_lora_adapter",
+        env="VLLM_ALLOW_RUNTIME_LORA_UPDATING",
+        group="Model",
+        effective=True,
     )
     enable_sleep_mode: bool = option(
         False, "Let /sleep have effect, in development mode", group="Model", effective=True

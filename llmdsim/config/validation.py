@@ -43,12 +43,7 @@ def _broken(config: Config) -> Iterator[str]:
             )
     if config.max_cpu_loras < config.max_loras:
         yield f"--max-cpu-loras: {config.max_cpu_loras} is less than --max-loras, which is {config.max_loras}"
-    for module in config.lora_modules:
-        if module.base_model_name not in (None, "", config.model, *config.served_model_name):
-            yield (
-                f"--lora-modules: the base model of {module.name!r} is {module.base_model_name!r}, which is "
-                "not served here"
-            )
+    yield from _lora_modules(config)
     if bool(config.ssl_certfile) != bool(config.ssl_keyfile):
         yield "--ssl-certfile and --ssl-keyfile: one is given without the other"
     if config.self_signed_certs and config.ssl_certfile:
@@ -75,6 +70,21 @@ def _broken(config: Config) -> Iterator[str]:
             f"--kv-events-replay-endpoint: {config.kv_events_replay_endpoint!r} uses a port of "
             f"--zmq-endpoint {config.zmq_endpoint!r} ({ranks} each)"
         )
+
+
+def _lora_modules(config: Config) -> Iterator[str]:
+    names = set()
+    for module in config.lora_modules:
+        if module.base_model_name not in (None, "", config.model, *config.served_model_name):
+            yield (
+                f"--lora-modules: the base model of {module.name!r} is {module.base_model_name!r}, which is "
+                "not served here"
+            )
+        if module.name in config.served_model_name:
+            yield f"--lora-modules: {module.name!r} is the name of the model itself"
+        if module.name in names:
+            yield f"--lora-modules: there are two of the name {module.name!r}"
+        names.add(module.name)
 
 
 def _spread(config: Config, mean: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from llmdsim.engine.adapters import Adapter
 from llmdsim.reply.ask import Ask
 from llmdsim.reply.reply import Reply
 
@@ -41,10 +42,11 @@ class Sequence:
     `tail` is how long after its last token it ends; `in_tail`: all tokens are revealed and it has not ended.
     With less of its prompt cached than the part `cache_hit_threshold`, it ends before it begins. `request_id`
     is what its request is known by outside. Times are monotonic seconds. `finish_reason` is None until the
-    end: stop, length, abort, cache_threshold or error.
+    end: stop, length, abort, cache_threshold or error. `adapter` is None for the base model.
     """
 
     __slots__ = (
+        "adapter",
         "arrival",
         "ask",
         "cache_hit_threshold",
@@ -72,6 +74,7 @@ class Sequence:
         index: int = 0,
         family: Family | None = None,
         request_id: str = "",
+        adapter: Adapter | None = None,
     ) -> None:
         self.ask = ask
         self.prompt_tokens = len(ask.prompt)
@@ -79,6 +82,7 @@ class Sequence:
         self.index = index
         self.family = family
         self.request_id = request_id
+        self.adapter = adapter
         self.reply: Reply | None = None
         self.revealed = 0
         self.cached_tokens = 0

@@ -27,6 +27,7 @@ from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.access.documentation import Documentation
 from llmdsim.web.access.gate import Gate
 from llmdsim.web.access.paths import is_on_admin_port, is_public
+from llmdsim.web.adapters import AdapterRoutes
 from llmdsim.web.admin import Admin
 from llmdsim.web.anthropic.routes import Messages
 from llmdsim.web.chat import Chat
@@ -97,6 +98,7 @@ class Rank(Service):
             Generate(self.context),
             Messages(self.context),
             Responses(self.context),
+            AdapterRoutes(self.context),
             Server(self.context, collector.page),
             Admin(self.context),
         ):

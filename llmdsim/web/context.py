@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from llmdsim.config import Config, shown
+from llmdsim.engine.adapters import Adapter, Adapters
 from llmdsim.engine.stats import Stats
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.driver import Driver
@@ -35,10 +36,14 @@ VLLM_VERSION = "0.33.0"
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What answers a request, by the name that replies show; `json` is that name as JSON."""
+    """What answers a request, by the name that replies show; `json` is that name as JSON.
+
+    `adapter` is None for the base model.
+    """
 
     name: str
     json: bytes
+    adapter: Adapter | None = None
 
 
 @dataclass(slots=True)
@@ -65,11 +70,12 @@ class Context:
     #: Called with the new configuration when it has been changed.
     on_config: list[Callable[[Config], None]] = field(default_factory=list)
     names: tuple[str, ...] = field(init=False)
-    #: The name that replies and metrics show, whichever alias was asked for.
+    #: The name that metrics show, and replies that are not an adapter's, whichever alias was asked for.
     model: str = field(init=False)
     base: Served = field(init=False)
     connector: Connector = field(init=False)
     _images: Images = field(init=False)
+    adapters: Adapters = field(init=False)
     #: The system fingerprint as JSON.
     fingerprint_json: bytes = field(init=False)
     echoes: bool = field(init=False)
@@ -82,6 +88,11 @@ class Context:
         self.names = config.served_model_name or (config.model,)
         self.model = self.names[0]
         self.base = Served(self.model, json(self.model))
+        self.adapters = Adapters()
+        for module in config.lora_modules:
+            base = module.base_model_name
+            parent = base if base in self.names else self.model
+            self.adapters.load(module.name, module.path or module.name, parent)
         self.echoes = config.mode == "echo"
         self.always_usage = config.enable_force_include_usage
         # Differently configured servers differ, as in vLLM.
@@ -110,13 +121,20 @@ class Context:
             changed(config)
 
     def admit(self, request: Request, name: str | None) -> Served:
-        """What serves `request`, whose body names a model; none at all means the base model.
+        """What generates for `request`, whose body names a model or an adapter.
 
         Raises ApiError 404 for a name that is not served, and whatever it is to fail with on purpose.
         """
         self.failures.meet(request)
+        return self.serving(name)
+
+    def serving(self, name: str | None) -> Served:
+        """What has that name; none at all means the base model. Raises ApiError 404 if nothing has."""
         if not name or name in self.names:
             return self.base
+        adapter = self.adapters.get(name)
+        if adapter is not None:
+            return Served(name, json(name), adapter)
         raise unknown_model(name, self.names)
 
     def shows_ids(self, request: GenerationRequest) -> bool:

@@ -113,6 +113,7 @@ def generate(
     request = answer.request
     # Again: to prepare a long prompt takes a while.
     context.suspension.refuse()
+    adapter = head.served.adapter
     refuse_too_much(context, asks, answer.wants)
     request.common_headers += context.reply_headers
     request_id = id_prefix + head.id
@@ -122,7 +123,7 @@ def generate(
         family = Family(len(choices)) if len(choices) > 1 else None
         for ask in choices:
             index = len(sequences)
-            sequences.append(EngineSequence(ask, sinks[index], index, family, request_id))
+            sequences.append(EngineSequence(ask, sinks[index], index, family, request_id, adapter))
     answer.sequences = sequences
     threshold = context.cache_threshold(request, answer.wants.cache_hit_threshold)
     if threshold is not None:

@@ -29,7 +29,7 @@ _VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 class _Name(PathConverter):
     """The rest of a path, which may begin with a slash: models are named by the folders they lie in."""
 
-    regex = ".+?"
+    regex = r"[\s\S]+?"
     part_isolating = False
 
 

@@ -23,6 +23,7 @@ DEFAULTS: dict[str, object] = {
     "max-waiting-queue-length": 1000,
     "max-model-len": 1024,
     "lora-modules": (),
+    "runtime-lora": True,
     "mode": "random",
     "seed": None,
     "startup-duration": 0.0,
@@ -185,6 +186,7 @@ VARIABLES = {
     "POD_IP": "pod-ip",
     "VLLM_SERVER_DEV_MODE": "vllm-server-dev-mode",
     "VLLM_API_KEY": "api-key",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "runtime-lora",
     "VLLM_LOG_STATS_INTERVAL": "log-stats-interval",
 }
 

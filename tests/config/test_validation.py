@@ -75,6 +75,14 @@ def test_allows(settings: dict[str, object]) -> None:
             {"lora_modules": (LoraModule("a", "", "other"),)},
             "--lora-modules: the base model of 'a' is 'other', which is not served here",
         ),
+        (
+            {"served_model_name": ("s", "t"), "lora_modules": (LoraModule("t", "/t"),)},
+            "--lora-modules: 't' is the name of the model itself",
+        ),
+        (
+            {"lora_modules": (LoraModule("a", "/a"), LoraModule("b", "/b"), LoraModule("a", "/c"))},
+            "--lora-modules: there are two of the name 'a'",
+        ),
         ({"ssl_certfile": "c"}, "--ssl-certfile and --ssl-keyfile: one is given without the other"),
         ({"ssl_keyfile": "k"}, "--ssl-certfile and --ssl-keyfile: one is given without the other"),
         (

@@ -216,6 +216,7 @@ ROUTES = (
     *(CHAT, TEXT, "/v1/messages", "/v1/messages/count_tokens", "/v1/models/Qwen/Qwen3-0.6B"),
     *("/v1/models/a/../b", "/v1/embeddings"),
     *("/v1/responses", "/v1/responses/x", "/v1/responses/x/cancel", "/v1/responses/x/input_items"),
+    *("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
 )
 SUFFIXES = (
     *("", "", "", "/", "//", "/.", "/..", "/x", "/%2e%2e/", "%00", "%", "%zz", "%ff", "%ed%a0%80"),
