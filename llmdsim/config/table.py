@@ -94,6 +94,9 @@ class Config:
     startup_duration: Duration = option(
         0.0, "How long readiness answers 503 after the start, as if weights were loading", group="Server"
     )
+    enable_tokenizer_info_endpoint: bool = option(
+        False, "Serve /tokenizer_info", group="Server", effective=True
+    )
     enable_request_id_headers: bool = option(
         False, "Send X-Request-Id back in responses", group="Server", effective=True
     )

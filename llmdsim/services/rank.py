@@ -37,10 +37,12 @@ from llmdsim.web.generate.route import Generate
 from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.pooling.routes import PoolingRoutes
 from llmdsim.web.responses.routes import Responses
+from llmdsim.web.render import Render
 from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.server import Server
 from llmdsim.web.suspension import Suspension
 from llmdsim.web.text import Text
+from llmdsim.web.tokens import Tokens
 from llmdsim.web.turns import Turns
 from llmdsim.wire.limits import Limits
 from llmdsim.wire.site import Site
@@ -99,6 +101,8 @@ class Rank(Service):
             Messages(self.context),
             Responses(self.context),
             AdapterRoutes(self.context),
+            Tokens(self.context),
+            Render(self.context),
             Server(self.context, collector.page),
             Admin(self.context),
         ):

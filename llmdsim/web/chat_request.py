@@ -238,15 +238,21 @@ def _apply_raw_rules(data: dict[str, Any]) -> None:
 
 def settle_options(request: ChatRequest) -> None:
     """What vLLM finds out after the types are right."""
+    refuse_template_options(request)
+    settle(request)
+
+
+def refuse_template_options(request: ChatRequest) -> None:
+    """Raise the 400 for options that no chat template takes."""
     if request.continue_final_message and request.add_generation_prompt:
         # Its template call refuses the pair even where `add_generation_prompt` is only the default.
         raise ApiError(400, "`continue_final_message` needs `add_generation_prompt` to be false.")
     if request.chat_template_kwargs is not None and "tokenize" in request.chat_template_kwargs:
         raise ApiError(400, "`chat_template_kwargs` cannot hold `tokenize`.")
-    settle(request)
 
 
-def _read_messages(value: Any, path: Path, problems: list[Problem]) -> Any:
+def read_messages(value: Any, path: Path, problems: list[Problem]) -> Any:
+    """The reading of `messages`: as they are, if their form is right."""
     problems += messages.problems_of(value, path)
     return value
 
@@ -256,7 +262,7 @@ def _read_top_logprobs(value: Any, path: Path, problems: list[Problem]) -> Any:
 
 
 _SPECIAL = {
-    "messages": _read_messages,
+    "messages": read_messages,
     "top_logprobs": _read_top_logprobs,
     "thinking_token_budget": read_thinking_token_budget,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -14,6 +15,8 @@ json = msgspec.json.encode
 
 #: Ids that are written as JSON in half a millisecond.
 IDS_AT_ONCE = 16384
+#: The same of tokens' texts.
+TEXTS_AT_ONCE = 4096
 
 
 def is_short(context: Context, request: Prompted, text: str) -> bool:
@@ -75,5 +78,19 @@ def ids_json(prompt: Prompt) -> Generator[None, None, bytes]:
     parts = []
     for start in range(0, len(ids), IDS_AT_ONCE):
         parts.append(json(list(ids[start : start + IDS_AT_ONCE]))[1:-1])
+        yield
+    return b"[%b]" % b",".join(parts)
+
+
+def texts_json(prompt: Prompt) -> Generator[None, None, bytes]:
+    """The texts of the prompt's tokens as JSON, made in steps where there are many."""
+    if not prompt.long:
+        return json(prompt.texts)
+    yield from prompt.lay_out()
+    text, ends, _ = prompt.layout
+    parts = []
+    for start in range(0, len(ends) - 1, TEXTS_AT_ONCE):
+        texts = [text[a:b] for a, b in pairwise(ends[start : start + TEXTS_AT_ONCE + 1])]
+        parts.append(json(texts)[1:-1])
         yield
     return b"[%b]" % b",".join(parts)

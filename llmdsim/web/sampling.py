@@ -21,7 +21,7 @@ from llmdsim.web.text_request import DEFAULT_MAX_TOKENS, TextRequest
 __all__ = ["Limits", "Sampling", "sampling"]
 
 #: Below this a temperature means greedy; between it and the floor it is raised to the floor.
-_GREEDY_BELOW = 1e-5
+GREEDY_BELOW = 1e-5
 _TEMPERATURE_FLOOR = 0.01
 MAX_LOGPROB_TOKEN_IDS = 128
 MAX_BAD_WORDS = 128
@@ -151,7 +151,7 @@ def _check_ranges(request: ChatRequest | TextRequest, most: int, limits: Limits)
         raise ApiError(400, "stop cannot hold an empty string.")
     if request.bad_words and "" in request.bad_words:
         raise ApiError(400, "bad_words cannot hold an empty string.")
-    if n > 1 and temperature < _GREEDY_BELOW:
+    if n > 1 and temperature < GREEDY_BELOW:
         raise ApiError(400, f"n must be 1 when sampling greedily (temperature 0), got {n}.")
     return temperature
 

@@ -51,7 +51,7 @@ class Text:
         context = self._context
         context.refuse_unavailable()
         if len(request.body) > LONG_BODY:
-            text = yield from _decode_long(request)
+            text = yield from decode_long(request)
         else:
             text = decode_text(request.body, content_type(request))
         served = context.admit(request, text.model)
@@ -122,7 +122,8 @@ def _lead(text: TextRequest, prompt: Prompt) -> bytes:
     return msgspec.json.encode(shown)[1:-1]
 
 
-def _decode_long(request: Request) -> Generator[None, None, TextRequest]:
+def decode_long(request: Request) -> Generator[None, None, TextRequest]:
+    """The request in a body that is long, in steps."""
     found = typed(request.body, content_type(request))
     yield
     text = checked(found, request.body)

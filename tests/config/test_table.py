@@ -29,6 +29,7 @@ DEFAULTS: dict[str, object] = {
     "startup-duration": 0.0,
     "enable-sleep-mode": False,
     "sleep-serves": False,
+    "enable-tokenizer-info-endpoint": False,
     "enable-request-id-headers": False,
     "log-http": False,
     "mm-encoder-only": False,

@@ -217,6 +217,7 @@ ROUTES = (
     *("/v1/models/a/../b", "/v1/embeddings"),
     *("/v1/responses", "/v1/responses/x", "/v1/responses/x/cancel", "/v1/responses/x/input_items"),
     *("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
+    *("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/detokenize", "/v1/completions/render"),
 )
 SUFFIXES = (
     *("", "", "", "/", "//", "/.", "/..", "/x", "/%2e%2e/", "%00", "%", "%zz", "%ff", "%ed%a0%80"),

@@ -1,0 +1,95 @@
+"""The render routes: what a request would ask of the engine, and no answer to it."""
+
+from __future__ import annotations
+
+from klein import Klein
+from twisted.internet.defer import Deferred
+
+from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.chat_request import ChatRequest, decode_chat
+from llmdsim.web.context import Context, content_type
+from llmdsim.web.conversation import prepare
+from llmdsim.web.errors import ApiError
+from llmdsim.web.parse_context import context_of_chat
+from llmdsim.web.prompts import ids_prompt, text_prompt
+from llmdsim.web.rendered import rendered
+from llmdsim.web.reply_head import reply_head
+from llmdsim.web.sampling import sampling
+from llmdsim.web.takes import takes
+from llmdsim.web.text import decode_long
+from llmdsim.web.text_request import TextRequest, decode_text, prompts
+from llmdsim.web.token_requests import MOST_TOKENS
+from llmdsim.web.turns import LONG_BODY, Steps
+from llmdsim.wire.request import Request
+
+#: Prompts of one request that are rendered in half a millisecond.
+PROMPTS_AT_ONCE = 16
+
+
+class Render:
+    """The render routes of one rank. Always there, where vLLM needs `--enable-scale-out` for them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def mount(self, app: Klein) -> None:
+        """Add the routes."""
+        app.route("/v1/chat/completions/render", methods=["POST"], endpoint="render-chat")(self.chat)
+        app.route("/v1/completions/render", methods=["POST"], endpoint="render-text")(self.text)
+
+    @takes(ChatRequest)
+    def chat(self, request: Request) -> Deferred[None] | None:
+        """One object for a conversation."""
+        return self._context.turns.take(self._chat(request))
+
+    @takes(TextRequest)
+    def text(self, request: Request) -> Deferred[None] | None:
+        """A list with an object for each prompt."""
+        return self._context.turns.take(self._text(request))
+
+    def _chat(self, request: Request) -> Steps:
+        context = self._context
+        chat = decode_chat(request.body, content_type(request))
+        if len(request.body) > LONG_BODY:
+            yield
+        served = context.serving(chat.model)
+        _refuse_beam_search(chat)
+        request_id = "chatcmpl-" + reply_head(context, request, served, chat.request_id).id
+        conversation = yield from prepare(context, chat)
+        if conversation.prompt.long:
+            yield from conversation.prompt.lay_out()
+        more = context_of_chat(context, chat, conversation)
+        body = yield from rendered(chat, request_id, conversation.prompt, conversation.sampled, more)
+        request.respond(200, body)
+
+    def _text(self, request: Request) -> Steps:
+        context = self._context
+        if len(request.body) > LONG_BODY:
+            text = yield from decode_long(request)
+        else:
+            text = decode_text(request.body, content_type(request))
+        served = context.serving(text.model)
+        _refuse_beam_search(text)
+        base_id = "cmpl-" + reply_head(context, request, served, text.request_id).id
+        wanted = prompts(text, context.limits)
+        tokens = 0
+        bodies = []
+        for index, given in enumerate(wanted):
+            if index % PROMPTS_AT_ONCE == PROMPTS_AT_ONCE - 1:
+                yield
+            if isinstance(given, str):
+                prompt = yield from text_prompt(context, text, given)
+            else:
+                prompt = ids_prompt(context, text, Prompt(context.tokenizer, ids=given))
+            sampled = sampling(text, len(prompt), context.limits)
+            tokens += len(prompt)
+            if tokens > MOST_TOKENS:
+                raise ApiError(400, f"These prompts have more than {MOST_TOKENS} tokens.", param="prompt")
+            request_id = base_id if len(wanted) == 1 else f"{base_id}-{index}"
+            bodies.append((yield from rendered(text, request_id, prompt, sampled)))
+        request.respond(200, b"[%b]" % b",".join(bodies))
+
+
+def _refuse_beam_search(request: ChatRequest | TextRequest) -> None:
+    if request.use_beam_search:
+        raise ApiError(400, "Beam search is not supported by the render endpoint.")

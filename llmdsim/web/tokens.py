@@ -1,0 +1,115 @@
+"""`POST /tokenize`, `POST /detokenize` and `GET /tokenizer_info`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import msgspec
+from klein import Klein
+from twisted.internet.defer import Deferred
+
+from llmdsim.tokenization.chat import render_chat
+from llmdsim.tokenization.media import media_tokens
+from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.chat_request import refuse_untrusted
+from llmdsim.web.context import Context, content_type
+from llmdsim.web.errors import ApiError
+from llmdsim.web.frames import NULL
+from llmdsim.web.generation import MOST_REPEATED
+from llmdsim.web.prompts import ids_json, texts_json
+from llmdsim.web.takes import takes
+from llmdsim.web.token_requests import (
+    MOST_TOKENS,
+    Detokenize,
+    TokenizeChat,
+    TokenizeText,
+    decode_detokenize,
+    decode_tokenize,
+    token_ids,
+)
+from llmdsim.web.turns import LONG_BODY, Steps
+from llmdsim.wire.request import Request
+
+json = msgspec.json.encode
+
+
+class Tokens:
+    """The token routes of one rank. No length of a context bounds them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def mount(self, app: Klein) -> None:
+        """Add the routes; the one about the tokenizer only if it is asked for."""
+        app.route("/tokenize", methods=["POST"], endpoint="tokenize")(self.tokenize)
+        app.route("/detokenize", methods=["POST"], endpoint="detokenize")(self.detokenize)
+        if self._context.config.enable_tokenizer_info_endpoint:
+            app.route("/tokenizer_info", methods=["GET"], endpoint="tokenizer-info")(self.info)
+
+    @takes(TokenizeText, TokenizeChat)
+    def tokenize(self, request: Request) -> Deferred[None] | None:
+        """The ids of a text or a conversation, and on demand the texts of its tokens."""
+        return self._context.turns.take(self._tokenize(request))
+
+    @takes(Detokenize)
+    def detokenize(self, request: Request) -> Deferred[None] | None:
+        """The text of ids."""
+        return self._context.turns.take(self._detokenize(request))
+
+    def info(self, request: Request) -> None:
+        """What there is to tell of the tokenizer."""
+        request.respond(200, json({"tokenizer_class": type(self._context.tokenizer).__name__}))
+
+    def _tokenize(self, request: Request) -> Steps:
+        context = self._context
+        wanted = decode_tokenize(request.body, content_type(request))
+        if len(request.body) > LONG_BODY:
+            yield
+        context.serving(wanted.model)
+        if isinstance(wanted, TokenizeChat):
+            refuse_untrusted(wanted, chat_template=False, mm_kwargs=False)
+            if media_tokens(wanted.messages) > MOST_TOKENS:
+                raise _too_many()
+            text = render_chat(wanted.messages)
+        else:
+            text = wanted.prompt
+        prompt = Prompt(context.tokenizer, text, most=MOST_TOKENS)
+        if prompt.long:
+            yield from prompt.count()
+        if len(prompt) > MOST_TOKENS:
+            raise _too_many()
+        ids = yield from ids_json(prompt)
+        texts = (yield from texts_json(prompt)) if wanted.return_token_strs else NULL
+        request.respond(
+            200,
+            b'{"count":%d,"max_model_len":%d,"tokens":%b,"token_strs":%b}'
+            % (len(prompt), context.limits.max_model_len, ids, texts),
+        )
+
+    def _detokenize(self, request: Request) -> Steps:
+        context = self._context
+        wanted = decode_detokenize(request.body, content_type(request))
+        if len(request.body) > LONG_BODY:
+            yield
+        context.serving(wanted.model)
+        ids = yield from token_ids(wanted.tokens, context.tokenizer.vocab_size)
+        text = yield from self._text_json(ids)
+        request.respond(200, b'{"prompt":"%b"}' % text)
+
+    def _text_json(self, ids: list[int]) -> Generator[None, None, bytes]:
+        """The text of `ids` as the inside of a JSON string."""
+        parts = []
+        characters = 0
+        for texts in self._context.tokenizer.decode_parts(ids):
+            characters += sum(map(len, texts))
+            if characters > MOST_REPEATED:
+                raise ApiError(
+                    400, f"These tokens have more than {MOST_REPEATED} characters.", param="tokens"
+                )
+            parts.append(json("".join(texts))[1:-1])
+            yield
+        return b"".join(parts)
+
+
+def _too_many() -> ApiError:
+    return ApiError(400, f"This text has more than {MOST_TOKENS} tokens.")
