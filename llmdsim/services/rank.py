@@ -36,8 +36,8 @@ from llmdsim.web.failures import Failures
 from llmdsim.web.generate.route import Generate
 from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.pooling.routes import PoolingRoutes
-from llmdsim.web.responses.routes import Responses
 from llmdsim.web.render import Render
+from llmdsim.web.responses.routes import Responses
 from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.server import Server
 from llmdsim.web.suspension import Suspension
