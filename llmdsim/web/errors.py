@@ -31,6 +31,8 @@ _TYPES = {
 
 #: Where Anthropic's API begins, and its `error.type` by HTTP status (vLLM 0.33 anthropic/protocol.py).
 ANTHROPIC = b"/v1/messages"
+#: Answers in OpenAI's shape, as the other render routes (vLLM).
+RENDER_MESSAGE = b"/v1/messages/render"
 ANTHROPIC_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -68,7 +70,7 @@ def error_body(status: int, message: str, type: str | None = None, param: str | 
 
 def is_anthropic(path: bytes) -> bool:
     """Whether errors of a path have Anthropic's shape."""
-    return path.startswith(ANTHROPIC)
+    return path.startswith(ANTHROPIC) and path != RENDER_MESSAGE
 
 
 def anthropic_error_body(status: int, message: str) -> bytes:

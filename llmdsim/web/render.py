@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from klein import Klein
 from twisted.internet.defer import Deferred
 
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.anthropic.conversion import chat_request
+from llmdsim.web.anthropic.reading import decode
+from llmdsim.web.anthropic.request import MessagesRequest
 from llmdsim.web.chat_request import ChatRequest, decode_chat
-from llmdsim.web.context import Context, content_type
+from llmdsim.web.context import Context, Served, content_type
 from llmdsim.web.conversation import prepare
 from llmdsim.web.errors import ApiError
 from llmdsim.web.parse_context import context_of_chat
 from llmdsim.web.prompts import ids_prompt, text_prompt
 from llmdsim.web.rendered import rendered
 from llmdsim.web.reply_head import reply_head
+from llmdsim.web.responses.conversion import to_chat
+from llmdsim.web.responses.request import ResponsesRequest, decode_responses, response_id
 from llmdsim.web.sampling import sampling
 from llmdsim.web.takes import takes
 from llmdsim.web.text import decode_long
@@ -21,6 +29,9 @@ from llmdsim.web.text_request import TextRequest, decode_text, prompts
 from llmdsim.web.token_requests import MOST_TOKENS
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.wire.request import Request
+
+#: What is told of a chat and not of a response (vLLM).
+_NOT_OF_RESPONSES = MappingProxyType(dict.fromkeys(("reasoning_ended", "parse_context", "stream_options")))
 
 #: Prompts of one request that are rendered in half a millisecond.
 PROMPTS_AT_ONCE = 16
@@ -36,6 +47,8 @@ class Render:
         """Add the routes."""
         app.route("/v1/chat/completions/render", methods=["POST"], endpoint="render-chat")(self.chat)
         app.route("/v1/completions/render", methods=["POST"], endpoint="render-text")(self.text)
+        app.route("/v1/messages/render", methods=["POST"], endpoint="render-message")(self.message)
+        app.route("/v1/responses/render", methods=["POST"], endpoint="render-response")(self.response)
 
     @takes(ChatRequest)
     def chat(self, request: Request) -> Deferred[None] | None:
@@ -47,6 +60,16 @@ class Render:
         """A list with an object for each prompt."""
         return self._context.turns.take(self._text(request))
 
+    @takes(MessagesRequest)
+    def message(self, request: Request) -> Deferred[None] | None:
+        """One object for a conversation in Anthropic's form."""
+        return self._context.turns.take(self._message(request))
+
+    @takes(ResponsesRequest)
+    def response(self, request: Request) -> Deferred[None] | None:
+        """One object for a request of the Responses API."""
+        return self._context.turns.take(self._response(request))
+
     def _chat(self, request: Request) -> Steps:
         context = self._context
         chat = decode_chat(request.body, content_type(request))
@@ -54,11 +77,39 @@ class Render:
             yield
         served = context.serving(chat.model)
         _refuse_beam_search(chat)
-        request_id = "chatcmpl-" + reply_head(context, request, served, chat.request_id).id
+        yield from self._rendered(request, chat, chat_id(context, request, served, chat.request_id))
+
+    def _message(self, request: Request) -> Steps:
+        context = self._context
+        asked = decode(MessagesRequest, request.body, content_type(request))
+        if len(request.body) > LONG_BODY:
+            yield
+        served = context.serving(asked.model)
+        yield from self._rendered(request, chat_request(asked), chat_id(context, request, served, ""))
+
+    def _response(self, request: Request) -> Steps:
+        asked = decode_responses(request.body, content_type(request))
+        if len(request.body) > LONG_BODY:
+            yield
+        self._context.serving(asked.model)
+        if asked.previous_response_id is not None:
+            message = "`previous_response_id` is not supported by the render endpoint."
+            raise ApiError(400, message, type="invalid_request_error", param="previous_response_id")
+        yield from self._rendered(request, to_chat(asked), response_id(asked), _NOT_OF_RESPONSES)
+
+    def _rendered(
+        self,
+        request: Request,
+        chat: ChatRequest,
+        request_id: str,
+        without: Mapping[str, None] = MappingProxyType({}),
+    ) -> Steps:
+        """Answer with what a chat is rendered to; the keys of `without` are null."""
+        context = self._context
         conversation = yield from prepare(context, chat)
         if conversation.prompt.long:
             yield from conversation.prompt.lay_out()
-        more = context_of_chat(context, chat, conversation)
+        more = {**context_of_chat(context, chat, conversation), **without}
         body = yield from rendered(chat, request_id, conversation.prompt, conversation.sampled, more)
         request.respond(200, body)
 
@@ -88,6 +139,11 @@ class Render:
             request_id = base_id if len(wanted) == 1 else f"{base_id}-{index}"
             bodies.append((yield from rendered(text, request_id, prompt, sampled)))
         request.respond(200, b"[%b]" % b",".join(bodies))
+
+
+def chat_id(context: Context, request: Request, served: Served, body_id: str) -> str:
+    """The id that the answer to a chat would have."""
+    return "chatcmpl-" + reply_head(context, request, served, body_id).id
 
 
 def _refuse_beam_search(request: ChatRequest | TextRequest) -> None:

@@ -487,3 +487,44 @@ def test_what_is_rendered_can_be_generated(more: dict[str, Any]) -> None:
     (reply,) = read_replies(client.received, [b"POST"], client.fate != "open")
     assert reply.status == 200, reply
     assert rig.rank.stats.generation_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "prefix"),
+    [
+        ("/v1/messages/render", {"messages": [USER], "max_tokens": 5}, "chatcmpl-"),
+        ("/v1/responses/render", {"input": "one two", "max_output_tokens": 5}, "resp_"),
+    ],
+)
+def test_r19_other_conversations_are_rendered_as_the_chats_they_amount_to(
+    path: str, body: Any, prefix: str
+) -> None:
+    rig = RankRig()
+    client = rig.connect().send(post(json.dumps({"model": "m", **body}).encode(), path=path.encode()))
+    (reply,) = client.replies("POST")
+    assert reply.status == 200, reply
+    found, chat = json.loads(reply.body), rendered(CHAT, rig)
+    assert list(found) == list(chat)
+    assert found["token_ids"] == chat["token_ids"]
+    assert found["sampling_params"] == chat["sampling_params"]
+    assert found["request_id"].startswith(prefix)
+    assert (found["parse_context"] is None) == (prefix == "resp_")
+    assert rig.rank.engine.idle
+    assert sum(rig.rank.stats.finished.values()) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/messages/render", {"model": "m", "messages": [USER]}, 400),
+        ("/v1/messages/render", {"model": "other", "messages": [USER], "max_tokens": 1}, 404),
+        ("/v1/responses/render", {"input": []}, 400),
+        ("/v1/responses/render", {"input": "x", "model": "other"}, 404),
+        ("/v1/responses/render", {"input": "x", "previous_response_id": "resp_1"}, 400),
+    ],
+)
+def test_r19_their_refusals_have_one_shape(path: str, body: Any, status: int) -> None:
+    client = RankRig().connect().send(post(json.dumps(body).encode(), path=path.encode()))
+    (reply,) = client.replies("POST")
+    assert reply.status == status
+    assert reply.error["error"]["code"] == status

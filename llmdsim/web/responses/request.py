@@ -11,6 +11,8 @@ from llmdsim.web import coercion, decoding, raw_rules
 from llmdsim.web.decoding import Path, Problem
 from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import MAX_STOP_STRINGS, Int64, StructuredOutputs
+from llmdsim.web.ids import hex_digits
+from llmdsim.web.reply_head import LONGEST_ID
 from llmdsim.web.responses import input_items, tools
 
 #: The member of `include` that asks for log probabilities; the others change nothing.
@@ -152,6 +154,13 @@ def decode_responses(body: bytes, content_type: str | None = None) -> ResponsesR
         raise decoding.too_deep()
     request.tool_choice = "none"
     return request
+
+
+def response_id(request: ResponsesRequest) -> str:
+    """The id of the response: the body's, and no header's (vLLM). Raises ApiError 400 for one too long."""
+    if len(request.request_id) > LONGEST_ID:
+        raise ApiError.parameter(f"A request id is at most {LONGEST_ID} characters long.", "request_id")
+    return request.request_id or "resp_" + hex_digits()
 
 
 def _may_be_refused(request: ResponsesRequest) -> bool:

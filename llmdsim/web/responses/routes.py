@@ -13,20 +13,19 @@ from twisted.internet.defer import Deferred
 
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.chat_request import ChatRequest
-from llmdsim.web.context import Context, Served, content_type
+from llmdsim.web.context import Context, content_type
 from llmdsim.web.conversation import prepare
 from llmdsim.web.decoding import Problem, refusal
 from llmdsim.web.errors import ApiError, shown
 from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
-from llmdsim.web.ids import hex_digits
 from llmdsim.web.prompts import ids_json
 from llmdsim.web.query import read_query
-from llmdsim.web.reply_head import LONGEST_ID, ReplyHead
+from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.responses.background import Background
 from llmdsim.web.responses.conversion import to_chat
 from llmdsim.web.responses.frames import ResponseFrames
 from llmdsim.web.responses.logprobs import ResponseLogprobs
-from llmdsim.web.responses.request import ResponsesRequest, decode_responses
+from llmdsim.web.responses.request import ResponsesRequest, decode_responses, response_id
 from llmdsim.web.responses.response import Response, raw_message
 from llmdsim.web.responses.response_object import ResponseObject
 from llmdsim.web.responses.store import Store, Stored
@@ -105,7 +104,7 @@ class Responses:
         wants = ReplyWants(
             choices=[choice], prompt_tokens=len(prompt), cache_hit_threshold=chat.cache_hit_threshold
         )
-        head = self._head(asked, served)
+        head = ReplyHead(response_id(asked), int(time.time()), served, context.fingerprint_json)
         if (transfer := transfer_of(chat)) is not None:
             told_transfer(context, wants, transfer, head.id)
         raw = (yield from _raw_prompt(prompt)) if asked.enable_response_messages else None
@@ -132,13 +131,6 @@ class Responses:
         if most is not None and most > context:
             message = f"max_output_tokens={shown(most)} cannot be greater than max_model_len={context}."
             raise ApiError.parameter(message, "max_output_tokens", most)
-
-    def _head(self, asked: ResponsesRequest, served: Served) -> ReplyHead:
-        """The head of the reply; its id is the body's, and no header's (vLLM)."""
-        if len(asked.request_id) > LONGEST_ID:
-            raise ApiError.parameter(f"A request id is at most {LONGEST_ID} characters long.", "request_id")
-        response_id = asked.request_id or "resp_" + hex_digits()
-        return ReplyHead(response_id, int(time.time()), served, self._context.fingerprint_json)
 
     def _foreground(
         self, request: Request, asked: ResponsesRequest, chat: ChatRequest, response: Response
