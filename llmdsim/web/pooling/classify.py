@@ -41,7 +41,8 @@ class Classify:
     def _answer(self, request: Request) -> Steps:
         context = self._context
         asked = yield from self._bodies.read(request)
-        served = context.admit(request, asked.model)
+        context.suspension.refuse()
+        served = context.serving(asked.model)
         refuse_untrusted(asked, chat_template=False, mm_kwargs=False)
         prompts = yield from prompts_of(context, asked)
         reply = PoolingReply(context, request, served, "classify-", asked.request_id, prompts)

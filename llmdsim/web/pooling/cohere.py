@@ -97,7 +97,8 @@ class Cohere:
     def _answer(self, request: Request) -> Steps:
         context = self._context
         asked = yield from self._bodies.read(request)
-        served = context.admit(request, asked.model)
+        context.suspension.refuse()
+        served = context.serving(asked.model)
         size = dimensions(context, asked.output_dimension, "output_dimension")
         wanted = [kind for kind in TYPES if kind in (asked.embedding_types or ("float",))]
         if size % 8 and ("binary" in wanted or "ubinary" in wanted):

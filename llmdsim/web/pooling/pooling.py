@@ -57,7 +57,8 @@ class Pooling:
         context = self._context
         asked = yield from self._bodies.read(request)
         task = _task(asked)
-        served = context.admit(request, asked.model)
+        context.suspension.refuse()
+        served = context.serving(asked.model)
         refuse_untrusted(asked, chat_template=False, mm_kwargs=False)
         prompts = yield from prompts_of(context, asked)
         of_tokens = task.startswith("token_")

@@ -85,7 +85,8 @@ class Scoring:
     ) -> Generator[None, None, tuple[PoolingReply, list[float]]]:
         """The reply to a request, and the score of each pair."""
         context = self._context
-        served = context.admit(request, asked.model)
+        context.suspension.refuse()
+        served = context.serving(asked.model)
         queries, documents = map(listed, asked.sides.values())
         _check_lengths(len(queries), len(documents))
         check_count(len(documents), "documents", context.limits)
