@@ -434,10 +434,14 @@ class Config:
         effective=True,
     )
     kv_cache_size: int = option(
-        1024, "Blocks in the cache; so far only told in metrics", low=0, group="KV cache", effective=True
+        1024,
+        "Blocks in the cache; so far told in metrics, and the bound of block ids",
+        low=0,
+        group="KV cache",
+        effective=True,
     )
     block_size: Literal[8, 16, 32, 64, 128] = option(
-        16, "Tokens in a block; so far only told in metrics", group="KV cache", effective=True
+        16, "Tokens in a block; so far told in metrics, and for block ids", group="KV cache", effective=True
     )
     global_cache_hit_threshold: float = option(
         0.0,
@@ -663,9 +667,17 @@ class Config:
     )
 
     # -- For vLLM's sake -------------------------------------------------------------------------------------
-    enable_prefix_caching: bool = option(False, _UNUSED, group="For vLLM's sake", effective=True)
+    enable_prefix_caching: bool = option(
+        False, "Told in metrics; changes nothing else", group="For vLLM's sake", effective=True
+    )
     enforce_eager: bool = option(False, _UNUSED, group="For vLLM's sake", effective=True)
-    tensor_parallel_size: int = option(0, _UNUSED, low=0, group="For vLLM's sake", effective=True)
+    tensor_parallel_size: int = option(
+        0,
+        "Told to whoever reads our KV blocks (tp_size); changes nothing else",
+        low=0,
+        group="For vLLM's sake",
+        effective=True,
+    )
     mm_processor_kwargs: Json | None = option(None, _UNUSED, group="For vLLM's sake", effective=True)
     ec_transfer_config: Json | None = option(None, _UNUSED, group="For vLLM's sake", effective=True)
 
