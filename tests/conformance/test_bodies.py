@@ -190,7 +190,7 @@ def test_unknown_fields_are_ignored(client: Client) -> None:
     assert body_of(client.chat(max_tokens=1, best_of=5, store=True, metadata={"a": 1}, user="u"))
 
 
-def test_content_parts_are_read_and_r8_r9_echoed(daemon_with: Pool) -> None:
+def test_r8_r9_content_parts_are_read_and_echoed(daemon_with: Pool) -> None:
     client = daemon_with("--mode", "echo").client
     parts = [
         {"type": "text", "text": "hey"},

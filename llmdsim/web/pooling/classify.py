@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from llmdsim.reply.embedding import LABELS, classification
 from llmdsim.web.chat_request import refuse_untrusted
 from llmdsim.web.context import Context
+from llmdsim.web.pooling.admission import admitted
 from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.encoding import float32
 from llmdsim.web.pooling.inputs import ids_of, prompts_of
@@ -41,8 +42,7 @@ class Classify:
     def _answer(self, request: Request) -> Steps:
         context = self._context
         asked = yield from self._bodies.read(request)
-        context.suspension.refuse()
-        served = context.serving(asked.model)
+        served = admitted(context, asked.model)
         refuse_untrusted(asked, chat_template=False, mm_kwargs=False)
         prompts = yield from prompts_of(context, asked)
         reply = PoolingReply(context, request, served, "classify-", asked.request_id, prompts)

@@ -15,6 +15,7 @@ from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web import messages
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
+from llmdsim.web.pooling.admission import admitted
 from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.embeddings import dimensions
 from llmdsim.web.pooling.encoding import float32, pack
@@ -97,8 +98,7 @@ class Cohere:
     def _answer(self, request: Request) -> Steps:
         context = self._context
         asked = yield from self._bodies.read(request)
-        context.suspension.refuse()
-        served = context.serving(asked.model)
+        served = admitted(context, asked.model)
         size = dimensions(context, asked.output_dimension, "output_dimension")
         wanted = [kind for kind in TYPES if kind in (asked.embedding_types or ("float",))]
         if size % 8 and ("binary" in wanted or "ubinary" in wanted):

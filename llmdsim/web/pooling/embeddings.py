@@ -9,6 +9,7 @@ from llmdsim.reply.embedding import embedding
 from llmdsim.web.chat_request import refuse_untrusted
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
+from llmdsim.web.pooling.admission import admitted
 from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.inputs import ids_of, prompts_of
 from llmdsim.web.pooling.reply import PoolingReply, refuse_too_many
@@ -41,8 +42,7 @@ class Embeddings:
     def _answer(self, request: Request) -> Steps:
         context = self._context
         asked = yield from self._bodies.read(request)
-        context.suspension.refuse()
-        served = context.serving(asked.model)
+        served = admitted(context, asked.model)
         refuse_untrusted(asked, chat_template=False, mm_kwargs=False)
         size = dimensions(context, asked.dimensions, "dimensions")
         prompts = yield from prompts_of(context, asked)

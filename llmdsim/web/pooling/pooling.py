@@ -12,6 +12,7 @@ from llmdsim.reply.embedding import LABELS, classification, embedding
 from llmdsim.web.chat_request import refuse_untrusted
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
+from llmdsim.web.pooling.admission import admitted
 from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.inputs import ids_of, prompts_of
 from llmdsim.web.pooling.reply import PoolingReply, refuse_too_many
@@ -57,8 +58,7 @@ class Pooling:
         context = self._context
         asked = yield from self._bodies.read(request)
         task = _task(asked)
-        context.suspension.refuse()
-        served = context.serving(asked.model)
+        served = admitted(context, asked.model)
         refuse_untrusted(asked, chat_template=False, mm_kwargs=False)
         prompts = yield from prompts_of(context, asked)
         of_tokens = task.startswith("token_")

@@ -13,6 +13,7 @@ from llmdsim.tokenization.chat import last_text
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
+from llmdsim.web.pooling.admission import admitted
 from llmdsim.web.pooling.bodies import BodyReader
 from llmdsim.web.pooling.encoding import float32
 from llmdsim.web.pooling.inputs import tokenized
@@ -85,8 +86,7 @@ class Scoring:
     ) -> Generator[None, None, tuple[PoolingReply, list[float]]]:
         """The reply to a request, and the score of each pair."""
         context = self._context
-        context.suspension.refuse()
-        served = context.serving(asked.model)
+        served = admitted(context, asked.model)
         queries, documents = map(listed, asked.sides.values())
         _check_lengths(len(queries), len(documents))
         check_count(len(documents), "documents", context.limits)

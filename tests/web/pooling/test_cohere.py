@@ -105,7 +105,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[int, str, str | None]]] = {
         (400, "BadRequestError", "truncate_prompt_tokens"),
     ),
     "an image beyond the context": ({"images": ["data:x"]}, (400, "BadRequestError", "input_tokens")),
-    "model": ({"texts": ["a"], "model": "x"}, (404, "NotFoundError", "model")),
+    "model": ({"texts": ["a"], "model": "x"}, (404, "NotFoundError", None)),
 }
 
 

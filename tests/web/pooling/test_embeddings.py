@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[int, str, str | None]]] = {
     ),
     "too many": ({"input": ["a"] * 6}, (400, "BadRequestError", "input")),
     "too many conversations": ({"messages": [TALK] * 6}, (400, "BadRequestError", "messages")),
-    "an unknown model": ({"input": "a", "model": "x"}, (404, "NotFoundError", "model")),
+    "an unknown model": ({"input": "a", "model": "x"}, (404, "NotFoundError", None)),
     "a format": ({"input": "a", "encoding_format": "hex"}, (400, "Bad Request", "body.encoding_format")),
     "no format": ({"input": "a", "encoding_format": None}, (400, "Bad Request", "body.encoding_format")),
     "a dtype": ({"input": "a", "embed_dtype": "int8"}, (400, "Bad Request", "body.embed_dtype")),

@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[int, str, str | None]]] = {
     "removed": ({"input": "a", "task": "encode"}, (400, "BadRequestError", "task")),
     "unknown": ({"input": "a", "task": "x"}, (400, "Bad Request", "body.task")),
     "no input": ({}, (400, "Bad Request", "body.input")),
-    "model": ({"input": "a", "model": "x"}, (404, "NotFoundError", "model")),
+    "model": ({"input": "a", "model": "x"}, (404, "NotFoundError", None)),
 }
 
 

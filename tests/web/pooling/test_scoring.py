@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[int, str, str | None]]] = {
         {"text_1": "a", "text_2": "a", "max_tokens_per_doc": 100},
         (400, "BadRequestError", "max_tokens_per_doc"),
     ),
-    "model": ({"text_1": "a", "text_2": "a", "model": "x"}, (404, "NotFoundError", "model")),
+    "model": ({"text_1": "a", "text_2": "a", "model": "x"}, (404, "NotFoundError", None)),
     "salt": ({"text_1": "a", "text_2": "a", "cache_salt": ""}, (400, "BadRequestError", "cache_salt")),
     "media": (
         {"text_1": "a", "text_2": "a", "mm_processor_kwargs": {"a": 1}},

@@ -260,7 +260,7 @@ def test_an_empty_answer_is_as_vllms() -> None:
     assert judge(rig.streamed(input=""))["output"] == []
 
 
-def test_r56_a_stream_that_is_given_up_ends_with_an_event() -> None:
+def test_r50_a_stream_that_is_given_up_ends_with_an_event() -> None:
     rig = ResponsesRig(*PACED)
     client = rig.send(stream=True, input="one two three")
     rig.clock.advance(1)
