@@ -43,6 +43,15 @@ def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None
         assert daemon.client.get("/v1/models").json["data"][0]["id"] == "alone"
 
 
+def test_r16_a_model_of_the_real_world_needs_nothing_from_the_network() -> None:
+    """Neither its files nor a tokenizer beside us; whoever looks for them meets a proxy that is not there."""
+    name = "Qwen/Qwen2.5-0.5B-Instruct"
+    with Daemon(model=name, environ={"HTTPS_PROXY": "http://127.0.0.1:9"}) as daemon:
+        reply = daemon.client.post("/v1/completions", {"model": name, "prompt": "hello", "max_tokens": 2})
+        assert (reply.status, reply.json["model"]) == (200, name)
+        assert daemon.client.post("/tokenize", {"prompt": "hello world"}).json["count"] == 2
+
+
 def test_secrets_are_masked_wherever_the_configuration_is_shown() -> None:
     secrets = ["s3cr3t-one", "s3cr3t-two"]
     for flags, environ in (

@@ -26,6 +26,13 @@ def test_names_kinds_and_order(form: str) -> None:
     assert all(each.documentation and '"' not in each.documentation for each in found.values())
 
 
+def test_r3_counters_of_the_prefix_cache_end_in_total(form: str) -> None:
+    page = collector(Stats(4096))
+    shown = (page.text() if form == "text" else page.openmetrics()).decode()
+    for name in ("queries", "hits"):
+        assert f'vllm:prefix_cache_{name}_total{{engine="0",model_name="m"}} 0' in shown
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_child_is_there_at_zero_with_its_labels_and_no_other(name: str, form: str) -> None:
     known = FAMILIES[name]

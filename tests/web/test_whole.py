@@ -109,6 +109,16 @@ def test_a_prompt_echoed_alone_tells_its_own_logprobs() -> None:
     assert choice["finish_reason"] == "length"
 
 
+@BOTH
+@pytest.mark.parametrize("stream", [False, True])
+def test_r49_an_answer_of_no_tokens_is_refused_unless_the_prompt_is_echoed(path: str, stream: bool) -> None:
+    rig = RankRig()
+    refused = reply_of(post(rig, path, max_tokens=0, stream=stream))
+    assert (refused.status, json.loads(refused.body)["error"]["param"]) == (400, "max_tokens")
+    scored = body_of(rig, TEXT, echo=True, max_tokens=0)
+    assert scored["choices"][0]["text"] == "one two"
+
+
 def test_an_echo_goes_before_every_choice() -> None:
     body = body_of(RankRig(), TEXT, echo=True, n=2, prompt=["a b", "c d"], logprobs=1)
     shown = texts(TEXT, body)
