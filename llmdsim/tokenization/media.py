@@ -8,8 +8,8 @@ from zlib import crc32
 
 Modality = Literal["image", "audio", "video"]
 
-#: Tokens of one item, whatever is in it: nothing is ever fetched or decoded.
-TOKENS: dict[Modality, int] = {"image": 256, "audio": 128, "video": 1024}
+#: Tokens of one item, whatever is in it: nothing is fetched or decoded. Any one fits the default context.
+TOKENS: dict[Modality, int] = {"image": 256, "audio": 128, "video": 512}
 
 #: Characters of a source that are read; what is longer is data and goes by its checksum.
 LONGEST_SOURCE = 256

@@ -60,7 +60,7 @@ def test_one_message(message: dict[str, Any], line: str) -> None:
         ({"type": "image_embeds", "image_embeds": "AAAA"}, "image: AAAA", 256),
         ({"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}, "audio: AA", 128),
         ({"type": "audio_url", "audio_url": {"url": "http://x/v"}}, "audio: http://x/v", 128),
-        ({"type": "video_url", "video_url": {"url": "http://x/v"}}, "video: http://x/v", 1024),
+        ({"type": "video_url", "video_url": {"url": "http://x/v"}}, "video: http://x/v", 512),
     ],
 )
 def test_r85_each_item_of_media_takes_its_tokens(part: dict[str, Any], line: str, tokens: int) -> None:

@@ -33,6 +33,19 @@ def test_data_does_not_count_by_its_length() -> None:
     assert usage(sound) < 600
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "http://x/y.png"}},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+        {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}},
+    ],
+)
+def test_one_item_of_any_kind_fits_a_server_without_options(part: Any) -> None:
+    messages = [{"role": "user", "content": [part, {"type": "text", "text": "what is this?"}]}]
+    assert reply_of(post(RankRig(), CHAT, messages=messages)).status == 200
+
+
 @pytest.mark.parametrize("number", [5, 20_000])
 def test_more_than_the_context_holds_is_refused_before_it_is_rendered(number: int) -> None:
     video = {"type": "video_url", "video_url": {"url": "x"}}

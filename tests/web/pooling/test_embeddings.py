@@ -263,10 +263,10 @@ def test_more_media_than_a_request_may_hold_are_refused() -> None:
     rig = PassRig("--max-model-len", "9000", "--max-prompts", "9000")
     videos = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "v"}}] * 8}]
     few = ask(rig, EMBEDDINGS, {"messages": [videos] * 2, "dimensions": 2})
-    assert few.body["usage"]["prompt_tokens"] > 2 * 8 * 1024
-    answer = ask(rig, EMBEDDINGS, {"messages": [videos] * 129, "dimensions": 2})
+    assert few.body["usage"]["prompt_tokens"] > 2 * 8 * 512
+    answer = ask(rig, EMBEDDINGS, {"messages": [videos] * 257, "dimensions": 2})
     assert answer.error == (400, "BadRequestError", None)
-    longer = [{"role": "user", "content": videos[0]["content"] * 2}]
+    longer = [{"role": "user", "content": videos[0]["content"] * 3}]
     cut = ask(rig, EMBEDDINGS, {"messages": longer, "truncate_prompt_tokens": 5})
     assert cut.error == (400, "BadRequestError", "input_tokens")
 
