@@ -111,7 +111,7 @@ class Render:
             yield from conversation.prompt.lay_out()
         more = {**context_of_chat(context, chat, conversation), **without}
         body = yield from rendered(chat, request_id, conversation.prompt, conversation.sampled, more)
-        request.respond(200, body)
+        self._respond(request, body)
 
     def _text(self, request: Request) -> Steps:
         context = self._context
@@ -138,7 +138,12 @@ class Render:
                 raise ApiError(400, f"These prompts have more than {MOST_TOKENS} tokens.", param="prompt")
             request_id = base_id if len(wanted) == 1 else f"{base_id}-{index}"
             bodies.append((yield from rendered(text, request_id, prompt, sampled)))
-        request.respond(200, b"[%b]" % b",".join(bodies))
+        self._respond(request, b"[%b]" % b",".join(bodies))
+
+    def _respond(self, request: Request, body: bytes) -> None:
+        # Routers look for the pod here too, as llm-d-inference-sim tells it.
+        request.common_headers += self._context.reply_headers
+        request.respond(200, body)
 
 
 def chat_id(context: Context, request: Request, served: Served, body_id: str) -> str:

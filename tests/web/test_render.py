@@ -54,6 +54,14 @@ def ask(path: str, rig: RankRig | None = None, **more: Any) -> Reply:
     return reply
 
 
+@BOTH
+def test_the_pod_is_told_with_what_is_rendered(path: str) -> None:
+    rig = RankRig("--pod-name", "p", "--port", "8123")
+    told = ask(path, rig).headers
+    assert (told[b"x-inference-pod"], told[b"x-inference-port"]) == (b"p", b"8123")
+    assert b"x-inference-pod" not in ask(path, rig, model="other").headers
+
+
 def rendered(path: str, rig: RankRig | None = None, **more: Any) -> Any:
     """What one prompt is rendered to."""
     reply = ask(path, rig, **more)
