@@ -12,6 +12,9 @@ from llmdsim.reply.ask import Ask
 from llmdsim.reply.cut import CutReply
 from llmdsim.reply.reply import Reply
 
+#: Seconds that replies made to a plan may take to write in one turn; what is left starts in the next.
+MOST_WRITING = 5e-3
+
 #: Finish reasons of sequences whose reply was revealed to its end.
 COMPLETE = ("stop", "length")
 
@@ -24,7 +27,8 @@ class Engine:
     """Runs at most `max_num_seqs` sequences and queues at most `max_waiting` more, first come first served.
 
     `write` makes the reply of a sequence at the moment it is given a slot. Time is passed in, in monotonic
-    seconds. `faults` collects what sinks and `write` raised, for the caller to log and clear.
+    seconds; `seconds` tells it anew, to see how long writing took. `faults` collects what sinks and `write`
+    raised, for the caller to log and clear.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class Engine:
         pacing: Pacing,
         write: Callable[[Ask], Reply],
         stats: Stats,
+        seconds: Callable[[], float],
     ) -> None:
         self.stats = stats
         self.pacing = pacing
@@ -43,6 +48,9 @@ class Engine:
         #: How many may run: none while admission is held.
         self._slots = max_num_seqs
         self._write = write
+        self._seconds = seconds
+        #: How long this turn's planned replies took: what a client may ask for takes milliseconds each.
+        self._writing = 0.0
         self._waiting: OrderedDict[Sequence, None] = OrderedDict()
         self._running: dict[Sequence, None] = {}
         self._admitting = False
@@ -60,6 +68,7 @@ class Engine:
             and not self._waiting
             and not self._admitting
             and self.stats.running < self._slots
+            and self._writing < MOST_WRITING
         ):
             # Nearly every request: no queue to go through.
             (sequence,) = sequences
@@ -123,7 +132,19 @@ class Engine:
         if done:
             stats.pass_tokens.observe(done)
         stats.settle()
+        return self.next_deadline()
+
+    def next_deadline(self) -> float | None:
+        """The earliest instant at which there is something to do, or None."""
+        if self._waiting and self.stats.running < self._slots:
+            return 0.0  # as soon as there is a turn
         return self.pacing.next_deadline()
+
+    def turn(self, now: float) -> None:
+        """Others have had their turn: start what there was no time for in the last one."""
+        self._writing = 0.0
+        if self._waiting:
+            self._admit(now)
 
     @property
     def idle(self) -> bool:
@@ -156,12 +177,21 @@ class Engine:
             self._tell(sequence, now)
             return
         try:
-            sequence.reply = self._write(sequence.ask)
+            sequence.reply = self._written(sequence.ask)
             self.pacing.begin(sequence, now, stats.running)
         except Exception as fault:
             self.faults.append((sequence, fault))
             self._end(sequence, "error", now)
             self._tell(sequence, now)
+
+    def _written(self, ask: Ask) -> Reply:
+        if ask.plan is None:
+            return self._write(ask)
+        started = self._seconds()
+        try:
+            return self._write(ask)
+        finally:
+            self._writing += self._seconds() - started
 
     def _admit(self, now: float) -> None:
         if self._admitting:
@@ -170,7 +200,7 @@ class Engine:
         waiting = self._waiting
         self._admitting = True
         try:
-            while waiting and stats.running < self._slots:
+            while waiting and stats.running < self._slots and self._writing < MOST_WRITING:
                 sequence, _ = waiting.popitem(last=False)
                 stats.waiting = len(waiting)
                 self._start(sequence, now)

@@ -93,7 +93,7 @@ class EngineDriver:
         if self.engine.faults:
             self._settle_faults()
         if not self._in_pass:
-            self._arm(self.engine.pacing.next_deadline())
+            self._arm(self.engine.next_deadline())
 
     def _arm(self, deadline: float | None) -> None:
         call = self._call
@@ -113,7 +113,9 @@ class EngineDriver:
 
     def _fire(self) -> None:
         self._call = None
-        self.engine.stats.pass_lateness.observe(self._seconds() - self._target)
+        now = self._seconds()
+        self.engine.stats.pass_lateness.observe(now - self._target)
+        self.engine.turn(now)
         self.run()
 
     def _settle_faults(self) -> None:

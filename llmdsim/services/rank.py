@@ -62,6 +62,7 @@ class Rank(Service):
             pacing=PerRequestPacing(latency),
             write=author.write,
             stats=self.stats,
+            seconds=clock.seconds,
         )
         self.driver = EngineDriver(self.engine, clock)
         self.context = Context(

@@ -46,6 +46,8 @@ class Ask:
     max_tokens: int = 16
     fault: Exception | None = None
     plan: Plan | None = None
+    #: Seconds that writing takes.
+    takes: float = 0.0
 
 
 class Reply:
@@ -103,12 +105,13 @@ class Rig:
         self.settings = Settings(max_num_seqs=slots, **latency)  # type: ignore[arg-type]
         self.pacing = PerRequestPacing(Latency(self.settings))
         self.stats = Stats(max_model_len=4096)
-        self.engine = Engine(slots, waiting, self.pacing, self._write, self.stats)
+        self.engine = Engine(slots, waiting, self.pacing, self._write, self.stats, lambda: self.now)
         self._by_ask: dict[Ask, Sequence] = {}
 
     def _write(self, ask: Ask) -> Reply:
         assert self.stats.running <= self.settings.max_num_seqs
         self.started.append(self._by_ask.pop(ask))
+        self.now += ask.takes
         if ask.fault is not None:
             raise ask.fault
         return Reply(ask.total, ask.finish_reason)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from llmdsim.reply.effort import DeadEndError, Effort, TooHardError
 from llmdsim.reply.regex.matching import Program
 from llmdsim.reply.regex.nodes import Tree
-from llmdsim.reply.regex.parsing import UnsupportedRegexError, parse
+from llmdsim.reply.regex.parsing import MAX_PATTERN, UnsupportedRegexError, parse
 from llmdsim.reply.regex.writing import MAX_TEXT, Attempt
 
 _ATTEMPTS = 24
@@ -111,10 +111,13 @@ def _padded(text: str, tree: Tree, random: Random, low: int, high: int) -> str:
     return letters(random, missing) + text if tree.closes else text + letters(random, missing)
 
 
-@lru_cache(maxsize=32)
 def regex(pattern: str) -> Regex:
     """`Regex(pattern)`, the last few kept."""
-    return Regex(pattern)
+    # One that is too long is quickly told, and would be kept as well.
+    return _kept(pattern) if len(pattern) <= MAX_PATTERN else Regex(pattern)
+
+
+_kept = lru_cache(maxsize=32)(Regex)
 
 
 def letters(random: Random, length: int) -> str:

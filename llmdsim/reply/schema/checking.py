@@ -12,7 +12,7 @@ from typing import Any
 from llmdsim.reply.effort import Effort, TooHardError
 from llmdsim.reply.regex import InvalidRegexError, Regex, regex
 from llmdsim.reply.schema.document import NOWHERE, Document
-from llmdsim.reply.schema.equality import frozen, same
+from llmdsim.reply.schema.equality import frozen, same, weight
 from llmdsim.reply.schema.formats import FORMATS
 from llmdsim.reply.schema.keywords import Number, item_schemas
 from llmdsim.reply.schema.numbers import is_multiple
@@ -38,6 +38,9 @@ class Checker:
         try:
             for keyword, argument in schema.items():
                 rule = _RULES.get(keyword)
+                if isinstance(argument, list | dict) and keyword != "properties":
+                    # All of it may be gone through, though rarely for long.
+                    self.effort.spend(len(argument) >> 4)
                 if rule is not None and not rule(self, argument, value, schema):
                     return False
         except (TypeError, ValueError, AttributeError, OverflowError):
@@ -46,6 +49,10 @@ class Checker:
         finally:
             self._depth -= 1
         return True
+
+    def size(self, value: object) -> int:
+        """What it takes to compare `value` with another."""
+        return 1 + weight(value, 4 * max(self.effort.left, 0)) // 4
 
     def matches(self, pattern: str, text: str) -> bool:
         found = self.compiled(pattern).matches(text, effort=self.effort)
@@ -98,12 +105,12 @@ def _type(checker: Checker, named: Any, value: Any, schema: dict[str, Any]) -> b
 def _enum(checker: Checker, options: list[Any], value: Any, schema: dict[str, Any]) -> bool:
     if isinstance(value, str):
         return value in options
-    size = 1 + len(value) if isinstance(value, list | dict) else 1
-    checker.effort.spend(len(options) * size)
+    checker.effort.spend(len(options) * checker.size(value))
     return any(same(option, value) for option in options)
 
 
 def _const(checker: Checker, option: Any, value: Any, schema: dict[str, Any]) -> bool:
+    checker.effort.spend(checker.size(value))
     return same(option, value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import islice
 from urllib.parse import unquote
 
 from llmdsim.reply.effort import Effort
@@ -41,9 +42,9 @@ class Document:
                     name = node.get(keyword)
                     if isinstance(name, str):
                         names.setdefault(f"{mark}{name.removesuffix('#')}", node)
-            children = list(node.values()) if isinstance(node, dict) else node
-            if len(pending) < MAX_INDEXED:
-                pending += [child for child in children if isinstance(child, dict | list)]
+            children = node.values() if isinstance(node, dict) else node
+            room = MAX_INDEXED - len(pending)
+            pending += [child for child in islice(children, room) if isinstance(child, dict | list)]
         return names
 
 

@@ -27,3 +27,18 @@ def same(one: object, other: object) -> bool:
             return False
         return all(name in other and same(member, other[name]) for name, member in one.items())
     return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def weight(value: object, most: int) -> int:
+    """Values within `value`, itself included; counting ends above `most`."""
+    if not isinstance(value, list | dict):
+        return 1
+    pending: list[list[object] | dict[str, object]] = [value]
+    count = 1
+    for node in pending:
+        count += len(node)
+        if count > most:
+            break
+        children = node.values() if isinstance(node, dict) else node
+        pending += [child for child in children if isinstance(child, list | dict)]
+    return count

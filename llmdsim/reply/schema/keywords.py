@@ -14,6 +14,10 @@ TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 """The simplest first."""
 
 
+_MOST_TYPES = 64
+"""Names that a list of types is read for."""
+
+
 def number(part: Part, keyword: str) -> Number | None:
     value = part.get(keyword)
     if isinstance(value, int):
@@ -70,7 +74,7 @@ def types(parts: Sequence[Part]) -> list[str] | None:
         if isinstance(named, str):
             names = {named} & _KNOWN
         elif isinstance(named, list):
-            names = {name for name in named if isinstance(name, str)} & _KNOWN
+            names = {name for name in named[:_MOST_TYPES] if isinstance(name, str)} & _KNOWN
         else:
             continue
         if not names:

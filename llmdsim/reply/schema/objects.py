@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from llmdsim.reply.effort import DeadEndError, TooHardError
-from llmdsim.reply.schema.keywords import Part, highest, lowest, mapping, strings
+from llmdsim.reply.schema.keywords import Part, highest, listing, lowest, mapping, strings
 from llmdsim.reply.schema.words import WORDS
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def write_object(writer: Writer, parts: Sequence[Part]) -> dict[str, object]:
     least, most = highest(parts, "minProperties") or 0, lowest(parts, "maxProperties")
     required = _names(strings(part, "required") for part in parts)
     declared = _names(mapping(part, "properties") for part in parts)
-    writer.effort.spend(len(required) + len(declared))
+    listed = sum(len(listing(part, "required")) + len(mapping(part, "patternProperties")) for part in parts)
+    writer.effort.spend(len(required) + len(declared) + (listed >> 4))
     optional = [name for name in declared if name not in required]
     chosen = _chosen(writer, optional, None if most is None else most - len(required))
     for part in parts:

@@ -172,6 +172,7 @@ class Writer:
         met: set[int] = set()
         pending = list(schemas)
         for schema in pending:
+            self.effort.spend(3)
             if schema is False:
                 raise DeadEndError
             # The same once more says nothing new, and ends references that go in circles.
@@ -259,6 +260,7 @@ class Writer:
         start = self.random.randrange(len(options))
         for step in range(min(len(options), _CANDIDATES)):
             option = options[(start + step) % len(options)]
+            self.effort.spend(self.checker.size(option))
             if self.accepts(option, schemas):
                 self.say(len(msgspec.json.encode(option)))
                 return option
