@@ -15,11 +15,13 @@ nothing of a text is lost:
 * any other character is a piece, with what attaches to it: an emoji with skin tone, variation selector and
   whatever zero-width joiners tie to it; a flag (two regional indicators); a keycap.
 
-A token's id is the 32-bit FNV-1a hash of the piece in UTF-8, so ids need no vocabulary and never change.
+A token's id is the 32-bit FNV-1a hash of the piece in UTF-8, so ids need no vocabulary and never change. Of a
+piece over 65,536 bytes, the first so many and a checksum of all stand for it.
 """
 
 import re
 from collections.abc import Iterator, Sequence
+from zlib import crc32
 
 from llmdsim.tokenization.fnv import fnv1a32
 from llmdsim.tokenization.marks import ATTACHED
@@ -59,6 +61,9 @@ _CUT = re.compile(
 _PART = 4096
 _ASCII_PART = 131072
 _IDS_PART = 1024
+
+#: Bytes of a piece that are hashed, in some four milliseconds.
+_HASHED = 1 << 16
 
 
 def _kind(byte: int) -> bytes:
@@ -105,7 +110,7 @@ class _Memory(dict[str, int]):
     def __missing__(self, piece: str) -> int:
         token_id = self._old.get(piece)
         if token_id is None:
-            token_id = fnv1a32(piece.encode("utf-8", "surrogatepass"))
+            token_id = _number(piece.encode("utf-8", "surrogatepass"))
         if len(piece) > self._LONGEST:
             return token_id
         cost = len(piece) + 100
@@ -189,6 +194,13 @@ class BuiltinTokenizer:
                 unknown_before = False
             texts.append(text)
         return texts
+
+
+def _number(piece: bytes) -> int:
+    if len(piece) > _HASHED:
+        # To hash tens of megabytes so would take seconds.
+        piece = piece[:_HASHED] + crc32(piece).to_bytes(4, "little")
+    return fnv1a32(piece)
 
 
 def _pieces(text: str) -> list[str]:

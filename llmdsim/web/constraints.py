@@ -14,6 +14,9 @@ from llmdsim.web.generation_request import GenerationRequest, ResponseFormat, St
 
 log = Logger()
 
+#: Characters of a text to choose, which is made into tokens at once.
+LONGEST_CHOICE = 65_536
+
 
 def constraint_of(request: GenerationRequest) -> Constraint | None:
     """The constraint on a valid request's answer, whichever of its fields holds it.
@@ -54,7 +57,7 @@ def _structured(wanted: StructuredOutputs) -> Constraint:
     if wanted.regex is not None:
         return _regex(wanted.regex)
     if wanted.choice is not None:
-        return Constraint("choice", tuple(wanted.choice))
+        return _choice(wanted.choice)
     if wanted.json_object is not None:
         return Constraint("json_object")
     return _grammar("grammar" if wanted.grammar is not None else "structural_tag")
@@ -66,7 +69,7 @@ def _guided(request: GenerationRequest) -> Constraint | None:
     if request.guided_regex is not None:
         return _regex(request.guided_regex)
     if request.guided_choice:
-        return Constraint("choice", tuple(request.guided_choice))
+        return _choice(request.guided_choice)
     return None if request.guided_grammar is None else _grammar("guided_grammar")
 
 
@@ -77,6 +80,12 @@ def _json(schema: str | dict[str, Any]) -> Constraint:
         except (ValueError, RecursionError):
             raise ApiError(400, "Invalid JSON grammar specification: the schema is no JSON.") from None
     return Constraint("json", schema)
+
+
+def _choice(texts: list[str]) -> Constraint:
+    if any(len(text) > LONGEST_CHOICE for text in texts):
+        raise ApiError(400, f"A choice is at most {LONGEST_CHOICE} characters long.")
+    return Constraint("choice", tuple(texts))
 
 
 def _regex(pattern: str) -> Constraint:

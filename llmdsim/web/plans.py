@@ -15,6 +15,9 @@ from llmdsim.web.constraints import constraint_of, is_constrained
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
 
+#: Characters of a function's name: each call says it.
+LONGEST_NAME = 1024
+
 
 def plan_of(context: Context, chat: ChatRequest, image: bool = False) -> Plan | None:
     """The plan of a chat, with an image or without; None for plain text, as nearly every one is.
@@ -52,7 +55,7 @@ def _calls(
         return "none", ()
     if isinstance(choice, str):
         return ("required" if choice == "required" else "auto"), tuple(map(_function, chat.tools))
-    names = choice.names
+    names = frozenset(choice.names)
     functions = tuple(_function(tool) for tool in chat.tools if tool.function.name in names)
     if choice.allowed_tools is not None:
         return choice.allowed_tools.mode, functions
@@ -60,6 +63,10 @@ def _calls(
 
 
 def _function(tool: Tool) -> Function:
+    if len(tool.function.name) > LONGEST_NAME:
+        raise ApiError.parameter(
+            f"The name of a function is at most {LONGEST_NAME} characters long.", "tools"
+        )
     return Function(tool.function.name, tool.function.parameters)
 
 

@@ -1,7 +1,10 @@
 """Inputs that once cost the daemon seconds, gigabytes or its good manners."""
 
 import json
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -83,3 +86,74 @@ def test_any_name_can_be_looked_up(name: str) -> None:
         for path in {quote(name, safe=""), quote(name)}:
             reply = Client(daemon.port).get(f"/v1/models/{path}")
             assert (reply.status, reply.json["id"]) == (200, name)
+
+
+def _json(schema: object, **more: object) -> dict[str, object]:
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    return {"messages": user("hi"), "response_format": wanted, **more}
+
+
+def _tool(name: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name}}
+
+
+_FAILING = {f"p{number}": {"type": "string", "not": {"type": "string"}} for number in range(200)}
+_TOOLS = [_tool(f"f{number}") for number in range(40_000)]
+_MANY_ITEMS = {"type": "array", "minItems": 500}
+
+#: What once took seconds of the reactor, by the status it gets.
+HARD: dict[str, tuple[int, dict[str, object]]] = {
+    "failing": (200, _json({"properties": _FAILING, "required": list(_FAILING)}, n=128)),
+    "arrays": (200, _json({**_MANY_ITEMS, "items": {**_MANY_ITEMS, "items": _MANY_ITEMS}}, n=128)),
+    "expression": (
+        200,
+        {
+            "messages": user("hi"),
+            "n": 128,
+            "structured_outputs": {"regex": "(?=.*a.*b.*c)(?!.*f)[a-z]{100,200}"},
+        },
+    ),
+    "choices": (
+        400,
+        {"messages": user("hi"), "n": 128, "structured_outputs": {"choice": ["x" * 10_000_000]}},
+    ),
+    "name": (400, {"messages": user("hi"), "tools": [_tool("x" * 30_000_000)], "tool_choice": "required"}),
+    "allowed": (
+        200,
+        {
+            "messages": user("hi"),
+            "tools": _TOOLS,
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": _TOOLS}},
+        },
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def roomy() -> Iterator[Daemon]:
+    with Daemon("--max-num-seqs", "256") as daemon:
+        daemon.wait_until_ready()
+        yield daemon
+
+
+def _longest_wait(client: Client, until: threading.Event) -> float:
+    longest = 0.0
+    while not until.wait(0.002):
+        started = time.monotonic()
+        assert client.get("/health").status == 200
+        longest = max(longest, time.monotonic() - started)
+    return longest
+
+
+@pytest.mark.parametrize("kind", HARD)
+def test_what_is_hard_to_answer_holds_nobody_up(roomy: Daemon, kind: str) -> None:
+    status, body = HARD[kind]
+    done = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        waited = pool.submit(_longest_wait, roomy.client, done)
+        try:
+            assert roomy.client.post(CHAT, body).status == status
+        finally:
+            done.set()
+        # Some ten milliseconds of work, a large body, and a machine that does other things.
+        assert waited.result() < 1.5

@@ -1,5 +1,7 @@
 """The built-in tokenizer: how text splits, what ids its pieces have, what it remembers."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,3 +181,14 @@ def test_long_runs_are_no_trouble(text: str) -> None:
     # A pattern that backtracked or nested would take minutes here, or fail.
     tokenizer = BuiltinTokenizer()
     assert tokenizer.count(text) == len(tokenizer.split(text)[1])
+
+
+def test_a_giant_piece_is_not_hashed_to_its_end() -> None:
+    tokenizer = BuiltinTokenizer()
+    (just,) = tokenizer.encode("a" * 65_536)
+    assert just == fnv1a32(b"a" * 65_536)
+    giants = ["a" * 40_000_000, "a" * 39_999_999 + "b", "a" * 39_999_999]
+    started = time.process_time()
+    assert len({token for giant in giants for token in tokenizer.encode(giant)}) == 3
+    # Some two seconds a piece, were it hashed as others are.
+    assert time.process_time() - started < 3

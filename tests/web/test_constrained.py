@@ -103,7 +103,14 @@ def test_response_format_text_is_no_constraint(path: str) -> None:
 @BOTH
 @pytest.mark.parametrize(
     "wanted",
-    [{"regex": "("}, {"regex": "[z-a]"}, {"json": "{no"}, {"choice": []}, {"json": {}, "regex": "a"}],
+    [
+        {"regex": "("},
+        {"regex": "[z-a]"},
+        {"json": "{no"},
+        {"choice": []},
+        {"json": {}, "regex": "a"},
+        {"choice": ["a", "x" * 65_537]},
+    ],
 )
 def test_impossible_constraints_are_refused(path: str, wanted: dict[str, Any]) -> None:
     reply = reply_of(post(RankRig(), path, structured_outputs=wanted))

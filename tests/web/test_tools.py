@@ -246,3 +246,12 @@ def test_what_cannot_follow_its_schema_is_counted() -> None:
     ask(rig, tools=[tool], tool_choice="required")
     page = rig.rank.collector.page(None)[0].decode()
     assert 'llmdsim:nonconforming_replies_total{engine="0"} 1' in page
+
+
+def test_names_that_would_be_repeated_without_bound_are_refused() -> None:
+    long = {"type": "function", "function": {"name": "x" * 1025}}
+    reply = reply_of(post(RankRig(), CHAT, tools=[long]))
+    assert reply.status == 400
+    assert reply.error["error"]["param"] == "tools"
+    fits = {"type": "function", "function": {"name": "x" * 1024}}
+    assert reply_of(post(RankRig(), CHAT, tools=[fits])).status == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 Part = dict[str, object]
 """One schema object. A list of them stands for all of them at once."""
@@ -13,6 +14,9 @@ Number = int | float
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 """The simplest first."""
 
+
+MAX_MEMBERS = 1000
+"""Declared and required members of one schema that are looked at."""
 
 _MOST_TYPES = 64
 """Names that a list of types is read for."""
@@ -41,7 +45,7 @@ def listing(part: Part, keyword: str) -> list[object]:
 
 
 def strings(part: Part, keyword: str) -> list[str]:
-    return [item for item in listing(part, keyword) if isinstance(item, str)]
+    return [item for item in islice(listing(part, keyword), MAX_MEMBERS) if isinstance(item, str)]
 
 
 def highest(parts: Sequence[Part], keyword: str) -> int | None:

@@ -14,6 +14,7 @@ Rational = int | Fraction
 
 _ATTEMPTS = 30
 _GREATEST = 1.7e308
+_MOST_BITS = 1 << 14
 
 
 def is_multiple(value: Number, of: Number) -> bool:
@@ -153,4 +154,8 @@ def _multiple(
 def _common_multiple(one: Rational | None, other: Fraction) -> Fraction:
     if one is None:
         return other
-    return Fraction(math.lcm(one.numerator, other.numerator), math.gcd(one.denominator, other.denominator))
+    common = math.lcm(one.numerator, other.numerator)
+    if common.bit_length() > _MOST_BITS:
+        # No float; and to go on with such takes ever longer.
+        raise DeadEndError
+    return Fraction(common, math.gcd(one.denominator, other.denominator))

@@ -7,14 +7,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from llmdsim.reply.effort import DeadEndError, TooHardError
-from llmdsim.reply.schema.keywords import Part, highest, listing, lowest, mapping, strings
+from llmdsim.reply.schema.keywords import MAX_MEMBERS, Part, highest, listing, lowest, mapping, strings
 from llmdsim.reply.schema.words import WORDS
 
 if TYPE_CHECKING:
     from llmdsim.reply.schema.writing import Writer
-
-MAX_MEMBERS = 1000
-"""Declared and required members of one schema that are looked at."""
 
 _MOST_MAPPED = 3
 """Members of an object that maps any names to values of one kind."""
@@ -77,7 +74,7 @@ def _add_dependents(chosen: Names, required: Names, dependents: dict[str, object
     """Requires what must come along with what is given."""
     pending = [*required, *chosen]
     for name in pending:
-        for other in strings(dependents, name)[:MAX_MEMBERS]:
+        for other in strings(dependents, name):
             if other not in required:
                 required[other] = None
                 pending.append(other)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmdsim.reply.effort import Effort
-from llmdsim.reply.regex import MAX_PATTERN, MAX_TEXT, InvalidRegexError, Regex
+from llmdsim.reply.regex import MAX_PATTERN, MAX_TEXT, InvalidRegexError, Regex, regex
 from tests.reply.measuring import cpu_time
 
 EVERYDAY = [
@@ -290,3 +290,9 @@ def test_no_string_raises_anything_else(pattern: str) -> None:
         Regex(pattern).write(Random(1))
     except InvalidRegexError:
         pass
+
+
+def test_long_expressions_are_not_kept() -> None:
+    long = "x" * (MAX_PATTERN + 1)
+    assert regex(long) is not regex(long)
+    assert regex("x+") is regex("x+")

@@ -319,6 +319,24 @@ MONSTERS: dict[str, Any] = {
     "product of branches": {"allOf": [{"anyOf": [False, {"not": {}}]} for _ in range(40)]},
 }
 
+_HEAP = list(range(30_000))
+_LONG = {"type": "array", "minItems": 500}
+MONSTERS |= {
+    "a constant of many values, often": {**_LONG, "items": {"const": list(range(100_000))}},
+    "constants alike within": {"enum": [[[[_HEAP]], n] for n in range(64)], "not": {"type": "array"}},
+    "parts, often": {**_LONG, "items": {"allOf": [{"type": "object"}] * 100_000}},
+    "an enum of many texts, often": {**_LONG, "items": {"enum": [f"x{n}" for n in range(300_000)]}},
+    "many ids": {"$ref": "i9", "$defs": {f"d{n}": {"$id": f"i{n}"} for n in range(100_000)}},
+    "many dependents": {
+        **_LONG,
+        "items": {"required": ["a"], "dependentRequired": {"a": ["b"] * 500_000}},
+    },
+    "many types, often": {**_LONG, "items": {"type": ["null"] * 500_000}},
+    "many required, often": {**_LONG, "items": {"required": [str(n) for n in range(300_000)]}},
+    "many patterns, often": {**_LONG, "items": {"patternProperties": {f"^{n}": {} for n in range(200_000)}}},
+    "many multiples": {"allOf": [{"multipleOf": (n * 7919 + 1) * 1e-300} for n in range(3000)]},
+}
+
 
 @pytest.mark.parametrize("schema", MONSTERS.values(), ids=MONSTERS)
 def test_monsters_are_bounded(schema: Any) -> None:
