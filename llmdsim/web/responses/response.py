@@ -126,6 +126,8 @@ class Response:
                 for step, deltas in enumerate(reply.deltas(0, reply.total))
                 if any(delta.part == number for delta in deltas)
             ]
+            if not steps:
+                return []  # ended before it began, or empty
             start, stop = steps[0], steps[-1] + 1
         return shape.entries(reply.ids(start, stop), reply.token_texts(start, stop), start)
 

@@ -372,6 +372,27 @@ def test_b19_a_stream_under_a_cache_threshold_is_in_order_and_empty(background: 
     assert (ended["status"], ended["output"], ended["usage"]["output_tokens"]) == ("completed", [], 0)
 
 
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cache_hit_threshold": 1.0},
+        {"structured_outputs": {"choice": [""]}},
+        {"stop": [" ", "e", "a", "i"]},
+    ],
+    ids=["nothing cached", "an empty text", "stopped at once"],
+)
+def test_log_probabilities_of_no_text_are_none(background: bool, more: dict[str, Any]) -> None:
+    rig = ResponsesRig("--reasoning-parser", "any", "--enable-kvcache", "--seed", "1")
+    body = {"include": ["message.output_text.logprobs"], "top_logprobs": 2, "background": background, **more}
+    made = rig.made(**body)
+    if background:
+        made = json.loads(reply_of(rig.visit(made["id"]), b"GET").body)
+    assert made["status"] == "completed"
+    texts = [text for item in made["output"] if item["type"] == "message" for text in item["content"]]
+    assert all(bool(text["text"]) == bool(text["logprobs"]) for text in texts)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_prefill_tells_its_blocks(stream: bool) -> None:
     rig = ResponsesRig(*ECHO)
