@@ -12,7 +12,7 @@ from llmdsim.reply.ask import Ask
 from llmdsim.reply.cut import CutReply
 from llmdsim.reply.reply import Reply
 
-#: Seconds that replies made to a plan may take to write in one turn; what is left starts in the next.
+#: Seconds that starting sequences may take in one turn; what is left starts in the next.
 MOST_WRITING = 5e-3
 
 #: Finish reasons of sequences whose reply was revealed to its end.
@@ -49,7 +49,7 @@ class Engine:
         self._slots = max_num_seqs
         self._write = write
         self._seconds = seconds
-        #: How long this turn's planned replies took: what a client may ask for takes milliseconds each.
+        #: How long this turn's starts took: what a client may ask for takes milliseconds to write.
         self._writing = 0.0
         self._waiting: OrderedDict[Sequence, None] = OrderedDict()
         self._running: dict[Sequence, None] = {}
@@ -72,9 +72,10 @@ class Engine:
         ):
             # Nearly every request: no queue to go through.
             (sequence,) = sequences
-            sequence.arrival = now
-            self._start(sequence, now)
-            return
+            if sequence.ask.is_easy:
+                sequence.arrival = now
+                self._start(sequence, now)
+                return
         for sequence in sequences:
             sequence.arrival = now
             self._waiting[sequence] = None
@@ -177,21 +178,12 @@ class Engine:
             self._tell(sequence, now)
             return
         try:
-            sequence.reply = self._written(sequence.ask)
+            sequence.reply = self._write(sequence.ask)
             self.pacing.begin(sequence, now, stats.running)
         except Exception as fault:
             self.faults.append((sequence, fault))
             self._end(sequence, "error", now)
             self._tell(sequence, now)
-
-    def _written(self, ask: Ask) -> Reply:
-        if ask.plan is None:
-            return self._write(ask)
-        started = self._seconds()
-        try:
-            return self._write(ask)
-        finally:
-            self._writing += self._seconds() - started
 
     def _admit(self, now: float) -> None:
         if self._admitting:
@@ -199,11 +191,15 @@ class Engine:
         stats = self.stats
         waiting = self._waiting
         self._admitting = True
+        before = self._seconds()
         try:
             while waiting and stats.running < self._slots and self._writing < MOST_WRITING:
                 sequence, _ = waiting.popitem(last=False)
                 stats.waiting = len(waiting)
                 self._start(sequence, now)
+                after = self._seconds()
+                self._writing += after - before
+                before = after
         finally:
             stats.waiting = len(waiting)
             self._admitting = False

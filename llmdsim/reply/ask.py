@@ -55,3 +55,8 @@ class Ask(Bounds, frozen=True, kw_only=True):
     echoed: Prompt
     #: None for plain text.
     plan: Plan | None = None
+
+    @property
+    def is_easy(self) -> bool:
+        """Whether the answer is written in some microseconds, however long it is."""
+        return self.plan is None and not self.stop and not self.stop_token_ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -40,7 +41,14 @@ def note_signals() -> list[str]:
     signal.pthread_sigmask(signal.SIG_BLOCK, OTHERS)
     for number in STOPPING:
         signal.signal(number, lambda number, frame: noted.append(signal.Signals(number).name))
+    atexit.register(_ignore)
     return noted
+
+
+def _ignore() -> None:
+    """Python resets handlers when it ends; one signal more would then end the process in its own way."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Drain(Service):

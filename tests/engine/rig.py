@@ -49,6 +49,10 @@ class Ask:
     #: Seconds that writing takes.
     takes: float = 0.0
 
+    @property
+    def is_easy(self) -> bool:
+        return self.plan is None
+
 
 class Reply:
     """A reply of `total` tokens of no text."""
