@@ -285,6 +285,18 @@ def test_a_daemonized_one_drains_and_its_pid_file_goes(tmp_path: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
+def test_signals_to_the_very_end_change_nothing() -> None:
+    for _ in range(3):
+        with Daemon() as daemon:
+            daemon.wait_until_ready()
+            for _ in range(10_000):
+                daemon.signal(signal.SIGTERM)
+                if daemon.process.poll() is not None:
+                    break
+                time.sleep(0.0005)
+            assert daemon.wait() == 0
+
+
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(second: int) -> None:
     with Daemon("--inter-token-latency", "1s") as daemon, stream_from(daemon) as running:
