@@ -21,6 +21,9 @@ from llmdsim.tokenization import Tokenizer
 REASONING_SHARE = 0.4
 REASONING_TOKENS = 24
 
+#: Calls of one reply, whatever the number of tools: each takes its time to write.
+MOST_CALLS = 128
+
 _REASONING = Part("reasoning")
 (_TEXT,) = TEXT_ONLY
 #: What is said where any JSON object will do.
@@ -58,6 +61,8 @@ class Composer:
             shown = _REASONING if plan.reasoning == "shown" else None
             draft.thoughts(self._bank.tokens(thoughts, random), shown)
         for function in functions:
+            if draft.total >= ask.max_tokens:
+                break  # nobody would see it
             draft.markup(f'<tool_call>{{"name": {_json(function.name)}, "arguments": ')
             draft.text(self._arguments(function, random), Part("call", function.name))
             draft.markup("}</tool_call>")
@@ -93,7 +98,7 @@ class Composer:
         if plan.calls == "named":
             return [functions[0]]
         count = 1 if plan.calls == "required" else 0
-        most = len(functions) if plan.parallel else 1
+        most = min(len(functions), MOST_CALLS) if plan.parallel else 1
         while count < most and random.random() * 100 < self._settings.tool_call_extra_call_probability:
             count += 1
         return [functions[int(random.random() * len(functions))] for _ in range(count)]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
 
+from llmdsim.reply.composer import Composer
+from llmdsim.reply.plan import Function
 from tests.web.clients import CHAT, choices_of, events, finishes, post, reply_of
 from tests.web.rig import RankRig
 
@@ -255,3 +258,25 @@ def test_names_that_would_be_repeated_without_bound_are_refused() -> None:
     assert reply.error["error"]["param"] == "tools"
     fits = {"type": "function", "function": {"name": "x" * 1024}}
     assert reply_of(post(RankRig(), CHAT, tools=[fits])).status == 200
+
+
+def test_a_reply_makes_only_so_many_calls() -> None:
+    many = [{"type": "function", "function": {"name": f"f{number}"}} for number in range(300)]
+    rig = RankRig(*ALWAYS, "--max-model-len", "100000")
+    client = post(rig, CHAT, tools=many, max_tokens=None, ignore_eos=False)
+    rig.clock.pump([0.001] * 100)
+    (choice,) = json.loads(reply_of(client).body)["choices"]
+    assert (choice["finish_reason"], len(choice["message"]["tool_calls"])) == ("tool_calls", 128)
+
+
+def test_calls_that_nobody_would_see_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    arguments = Composer._arguments
+
+    def noted(composer: Composer, function: Function, random: Random) -> str:
+        made.append(function.name)
+        return arguments(composer, function, random)
+
+    monkeypatch.setattr(Composer, "_arguments", noted)
+    reason, _, _ = ask(RankRig(*ALWAYS), tools=[WEATHER] * 50, max_tokens=3)
+    assert (reason, len(made)) == ("length", 1)
