@@ -26,8 +26,8 @@ json = msgspec.json.encode
 
 #: Log probabilities above which a body is made in a thread, lest it hold up everybody's tokens.
 MANY_LISTED = 2000
-#: The same of tokens: to write so many takes some milliseconds.
-MANY_TOKENS = 65_536
+#: The same of the ids of tokens.
+MANY_IDS = 65_536
 
 #: Makes the body from all sequences of the reply, in the order of their indexes, and its tokens: those of
 #: all choices, and those of prompts that were cached. May raise ApiError.
@@ -70,7 +70,9 @@ class WholeReply:
         self._left -= 1
         if not self._left:
             sequences, self.sequences = self.sequences, ()
-            if self._completion_tokens > MANY_TOKENS or (self._lists and self._listed() > MANY_LISTED):
+            if (self._lists and self._listed() > MANY_LISTED) or (
+                self.wants.token_ids and self._completion_tokens > MANY_IDS
+            ):
                 made = deferToThread(self._body, sequences, self._completion_tokens, self._cached_tokens)
                 made.addCallbacks(self._respond, self._failed)
                 return

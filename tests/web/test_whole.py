@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred, maybeDeferred
 
 from llmdsim.web.usage import prompt_details, usage
 from tests.conformance import shapes
@@ -178,3 +180,21 @@ def test_different_servers_have_different_fingerprints(path: str) -> None:
         return str(body_of(RankRig(*flags), path)["system_fingerprint"])
 
     assert fingerprint() == fingerprint() != fingerprint("--max-num-seqs", "7")
+
+
+@pytest.mark.parametrize(("tokens", "threads"), [(65_536, 0), (65_537, 1)])
+def test_a_body_of_many_ids_is_made_in_a_thread(
+    tokens: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+
+    def in_thread(body: Callable[..., bytes], *given: Any) -> Deferred[bytes]:
+        made.append(body)
+        return maybeDeferred(body, *given)
+
+    monkeypatch.setattr("llmdsim.web.whole.deferToThread", in_thread)
+    rig = RankRig("--max-model-len", "100000")
+    client = post(rig, CHAT, max_tokens=tokens, ignore_eos=True, return_token_ids=True)
+    rig.clock.pump([0.001] * 300)
+    (choice,) = json.loads(reply_of(client).body)["choices"]
+    assert (len(choice["token_ids"]), len(made)) == (tokens, threads)
