@@ -15,6 +15,10 @@ Steps = Iterator[None]
 #: Bytes of a body above which to read it is a step of its own.
 LONG_BODY = 1 << 17
 
+#: Seconds of first steps after which those of other requests wait for a turn: many clients may send what
+#: takes milliseconds to read, and the reactor would look at all of them before anything else.
+MOST_FIRST = 5e-3
+
 
 class Turns:
     """Runs one step in each turn of `clock`, an `IReactorTime`; all that have any left take turns."""
@@ -24,19 +28,27 @@ class Turns:
         self.seconds: Callable[[], float] = clock.seconds
         self._call: Any = None
         self._under_way: dict[Deferred[None], Steps] = {}
+        #: How long first steps took since the last turn.
+        self._first = 0.0
 
     def take(self, steps: Steps) -> Deferred[None] | None:
-        """Run the first step now, and the others, if there are any, later.
+        """Run the first step now, if there was not much else to do, and the others, if there are any, later.
 
         The Deferred fires after the last, and fails with what a step raises; cancelling it ends the work.
         Raises what the first step raises.
         """
-        for _ in steps:
-            done: Deferred[None] = Deferred(self._drop)
-            self._under_way[done] = steps
-            self._arm()
-            return done
-        return None
+        if self._first < MOST_FIRST:
+            started = self.seconds()
+            try:
+                next(steps)
+            except StopIteration:
+                return None
+            finally:
+                self._first += self.seconds() - started
+        done: Deferred[None] = Deferred(self._drop)
+        self._under_way[done] = steps
+        self._arm()
+        return done
 
     @property
     def busy(self) -> bool:
@@ -58,6 +70,7 @@ class Turns:
 
     def _turn(self) -> None:
         self._call = None
+        self._first = 0.0
         if not self._under_way:
             return
         done = next(iter(self._under_way))

@@ -1,0 +1,57 @@
+"""Long work in steps, one in each turn of a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmdsim.web.turns import MOST_FIRST, Turns
+from tests.web.rig import PassClock
+
+
+def work(clock: PassClock, told: list[str], name: str, steps: int, seconds: float = 0.0) -> Iterator[None]:
+    for step in range(steps):
+        clock.rightNow += seconds
+        told.append(f"{name}{step}")
+        if step < steps - 1:
+            yield
+
+
+def test_first_steps_run_at_once_and_the_others_by_turns() -> None:
+    clock, told = PassClock(), list[str]()
+    turns = Turns(clock)
+    assert turns.take(work(clock, told, "a", 1)) is None
+    first, second = (turns.take(work(clock, told, name, 2)) for name in "bc")
+    assert first is not None
+    assert second is not None
+    assert told == ["a0", "b0", "c0"]
+    clock.advance(0)
+    assert told[3:] == ["b1"]
+    clock.advance(0)
+    assert told[3:] == ["b1", "c1"]
+    assert not turns.busy
+
+
+def test_first_steps_that_take_long_have_those_of_others_wait() -> None:
+    clock, told = PassClock(), list[str]()
+    turns = Turns(clock)
+    assert turns.take(work(clock, told, "a", 1, MOST_FIRST)) is None
+    waiting = [turns.take(work(clock, told, name, 1, MOST_FIRST)) for name in "bc"]
+    assert told == ["a0"]
+    clock.advance(0)
+    clock.advance(0)
+    assert told == ["a0", "b0", "c0"]
+    assert all(done is not None and done.called for done in waiting)
+    assert turns.take(work(clock, told, "d", 1)) is None
+
+
+def test_what_waits_for_its_first_step_can_be_cancelled() -> None:
+    clock, told = PassClock(), list[str]()
+    turns = Turns(clock)
+    turns.take(work(clock, told, "a", 1, MOST_FIRST))
+    waiting = turns.take(work(clock, told, "b", 1))
+    assert waiting is not None
+    waiting.addErrback(lambda _: None)
+    waiting.cancel()
+    clock.advance(0)
+    assert told == ["a0"]
+    assert not turns.busy
