@@ -40,9 +40,10 @@ class Turns:
         if self._first < MOST_FIRST:
             started = self.seconds()
             try:
-                next(steps)
-            except StopIteration:
-                return None
+                for _ in steps:
+                    break
+                else:
+                    return None
             finally:
                 self._first += self.seconds() - started
         done: Deferred[None] = Deferred(self._drop)
