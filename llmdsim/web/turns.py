@@ -28,6 +28,8 @@ class Turns:
         self.seconds: Callable[[], float] = clock.seconds
         self._call: Any = None
         self._under_way: dict[Deferred[None], Steps] = {}
+        #: What has not had its first step, in the order in which it came.
+        self._late: dict[Deferred[None], Steps] = {}
         #: How long first steps took since the last turn.
         self._first = 0.0
 
@@ -37,45 +39,57 @@ class Turns:
         The Deferred fires after the last, and fails with what a step raises; cancelling it ends the work.
         Raises what the first step raises.
         """
-        if self._first < MOST_FIRST:
+        if self._first < MOST_FIRST and not self._late:
             started = self.seconds()
             try:
                 for _ in steps:
+                    waiting = self._under_way
                     break
                 else:
                     return None
             finally:
                 self._first += self.seconds() - started
+        else:
+            waiting = self._late
         done: Deferred[None] = Deferred(self._drop)
-        self._under_way[done] = steps
+        waiting[done] = steps
         self._arm()
         return done
 
     @property
     def busy(self) -> bool:
         """Whether any work is under way."""
-        return bool(self._under_way)
+        return bool(self._under_way or self._late)
 
     def give_up(self) -> None:
         """End all work as the engine ends its own when the time for draining is over."""
-        under_way, self._under_way = self._under_way, {}
+        under_way = [*self._under_way, *self._late]
+        self._under_way, self._late = {}, {}
         for done in under_way:
             done.errback(shutting_down())
 
     def _drop(self, done: Deferred[None]) -> None:
-        del self._under_way[done]
+        del (self._under_way if done in self._under_way else self._late)[done]
 
     def _arm(self) -> None:
-        if self._call is None and self._under_way:
+        if self._call is None and self.busy:
             self._call = self._clock.callLater(0, self._turn)
 
     def _turn(self) -> None:
         self._call = None
         self._first = 0.0
-        if not self._under_way:
-            return
-        done = next(iter(self._under_way))
-        steps = self._under_way.pop(done)
+        while self._late and self._first < MOST_FIRST:
+            started = self.seconds()
+            self._step(self._late)
+            self._first += self.seconds() - started
+        if self._under_way:
+            self._step(self._under_way)
+        self._arm()
+
+    def _step(self, waiting: dict[Deferred[None], Steps]) -> None:
+        """Run a step of what has waited longest."""
+        done = next(iter(waiting))
+        steps = waiting.pop(done)
         try:
             next(steps)
         except StopIteration:
@@ -84,4 +98,3 @@ class Turns:
             done.errback()
         else:
             self._under_way[done] = steps
-        self._arm()

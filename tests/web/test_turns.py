@@ -34,20 +34,27 @@ def test_first_steps_run_at_once_and_the_others_by_turns() -> None:
 def test_first_steps_that_take_long_have_those_of_others_wait() -> None:
     clock, told = PassClock(), list[str]()
     turns = Turns(clock)
-    assert turns.take(work(clock, told, "a", 1, MOST_FIRST)) is None
-    waiting = [turns.take(work(clock, told, name, 1, MOST_FIRST)) for name in "bc"]
+    assert turns.take(work(clock, told, "a", 1, 2 * MOST_FIRST)) is None
+    waiting = [turns.take(work(clock, told, name, 1, 2 * MOST_FIRST)) for name in "bc"]
     assert told == ["a0"]
     clock.advance(0)
+    assert told == ["a0", "b0"]
+    # Not before those that came earlier.
+    last = turns.take(work(clock, told, "d", 1))
     clock.advance(0)
     assert told == ["a0", "b0", "c0"]
+    clock.advance(0)
+    assert told == ["a0", "b0", "c0", "d0"]
+    assert last is not None
+    assert last.called
     assert all(done is not None and done.called for done in waiting)
-    assert turns.take(work(clock, told, "d", 1)) is None
+    assert turns.take(work(clock, told, "e", 1)) is None
 
 
 def test_what_waits_for_its_first_step_can_be_cancelled() -> None:
     clock, told = PassClock(), list[str]()
     turns = Turns(clock)
-    turns.take(work(clock, told, "a", 1, MOST_FIRST))
+    turns.take(work(clock, told, "a", 1, 2 * MOST_FIRST))
     waiting = turns.take(work(clock, told, "b", 1))
     assert waiting is not None
     waiting.addErrback(lambda _: None)
