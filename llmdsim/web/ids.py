@@ -11,8 +11,8 @@ os.register_at_fork(after_in_child=_random.seed)
 
 
 def hex_digits(count: int = 16) -> str:
-    """So many random hex digits."""
-    return f"{_random.getrandbits(4 * count):0{count}x}"
+    """So many random hex digits, an even number."""
+    return _random.getrandbits(4 * count).to_bytes(count // 2).hex()
 
 
 def call_id() -> bytes:
