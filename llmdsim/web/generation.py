@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from llmdsim.engine.engine import QueueFull
 from llmdsim.engine.sequence import Family, Sink
 from llmdsim.engine.sequence import Sequence as EngineSequence
@@ -37,22 +39,22 @@ def asks_of(
         # The default of an API is no request to cut an echo short.
         max_tokens = context.limits.max_model_len - len(prompt)
     seed = sampling.seed
-    return [
-        Ask(
-            prompt=prompt,
-            echoed=echoed,
-            plan=plan,
-            max_tokens=max_tokens,
-            requested_max=sampling.requested_max,
-            min_tokens=sampling.min_tokens,
-            ignore_eos=sampling.ignore_eos,
-            stop=sampling.stop,
-            stop_token_ids=sampling.stop_token_ids,
-            include_stop=sampling.include_stop,
-            seed=None if seed is None else seed + choice,
-        )
-        for choice in range(sampling.n)
-    ]
+    ask = Ask(
+        prompt=prompt,
+        echoed=echoed,
+        plan=plan,
+        max_tokens=max_tokens,
+        requested_max=sampling.requested_max,
+        min_tokens=sampling.min_tokens,
+        ignore_eos=sampling.ignore_eos,
+        stop=sampling.stop,
+        stop_token_ids=sampling.stop_token_ids,
+        include_stop=sampling.include_stop,
+        seed=seed,
+    )
+    if seed is None or sampling.n == 1:
+        return [ask] * sampling.n
+    return [replace(ask, seed=seed + choice) for choice in range(sampling.n)]
 
 
 def told_transfer(context: Context, wants: ReplyWants, transfer: Transfer, reply_id: str) -> None:
