@@ -162,8 +162,8 @@ def _children(node: Any) -> Iterable[object]:
 
 
 def may_nest_too_deeply(body: bytes) -> bool:
-    """Whether a body has so many opening brackets that its depth must be looked at."""
-    return body.count(b"{") + body.count(b"[") > MAX_NESTING
+    """Whether a body, which can be read, has so many brackets that its depth must be looked at."""
+    return len(body) > 2 * MAX_NESTING and body.count(b"{") + body.count(b"[") > MAX_NESTING
 
 
 def bad_utf8(body: bytes) -> bool:
