@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
@@ -61,23 +61,22 @@ def item_of(part: Mapping[str, Any]) -> Item | None:
     return Item(modality, "")
 
 
-def items_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[Item]:
+def items_of(messages: Iterable[Mapping[str, Any]]) -> list[Item]:
     """All media of a conversation, in order."""
+    items = []
     for message in messages:
         content = message.get("content")
         if type(content) is list:
             for part in content:
                 item = item_of(part) if isinstance(part, Mapping) else None
                 if item is not None:
-                    yield item
+                    items.append(item)
+    return items
 
 
 def media_tokens(messages: Iterable[Mapping[str, Any]]) -> int:
     """The tokens that all media of a conversation take."""
-    total = 0
-    for modality, _ in items_of(messages):
-        total += TOKENS[modality]
-    return total
+    return sum([TOKENS[item.modality] for item in items_of(messages)])
 
 
 def _shortened(source: str) -> str:

@@ -51,7 +51,8 @@ class Chat:
         if len(request.body) > LONG_BODY:
             yield
         served = context.admit(request, chat.model)
-        prompt, echoed, sampled, plan = yield from prepare(context, chat, context.wants_image(request))
+        conversation = yield from prepare(context, chat, context.wants_image(request))
+        prompt, sampled, plan = conversation.prompt, conversation.sampled, conversation.plan
         role, lead = self._role_and_lead(chat)
         # What hides the text of tokens hides their ids and log probabilities as well (vLLM).
         hides = plan is not None and plan.reasoning == "hidden"
@@ -83,7 +84,7 @@ class Chat:
             wants.ec_transfer = encodings(hashes)
         if (transfer := transfer_of(chat)) is not None:
             told_transfer(context, wants, transfer, "chatcmpl-" + head.id)
-        asks = asks_of(context, prompt, echoed, sampled, plan)
+        asks = asks_of(context, prompt, conversation.echoed, sampled, plan)
         answer: Answer
         if chat.stream:
             answer = ReplyStream(request, context.driver, ChatFrames(head, role, wants), context.turns)

@@ -144,23 +144,20 @@ class Templated(Protocol):
     mm_processor_kwargs: dict[str, Any] | None
 
 
-def refuse_untrusted(request: Templated, *, chat_template: bool, mm_kwargs: bool) -> None:
-    """Raise the 400 for what only a server told to trust its clients takes; the flags say what it was told.
+def refuse_untrusted(request: Templated) -> None:
+    """Raise the 400 for what vLLM takes only if it was told to trust its clients.
 
-    `chat_template` is vLLM's `--trust-request-chat-template`, `mm_kwargs` its `--trust-request-mm-kwargs`.
     vLLM asks this after it has looked the model up.
     """
     kwargs = request.chat_template_kwargs
-    given = request.chat_template is not None or (kwargs and kwargs.get("chat_template") is not None)
-    if given and not chat_template:
+    if request.chat_template is not None or (kwargs and kwargs.get("chat_template") is not None):
         raise ApiError(
             400, "An untrusted chat template is refused: --trust-request-chat-template is not set."
         )
-    if mm_kwargs:
-        return
-    for field in ("mm_processor_kwargs", "media_io_kwargs"):
-        if getattr(request, field):
-            raise untrusted_kwargs(field)
+    if request.mm_processor_kwargs:
+        raise untrusted_kwargs("mm_processor_kwargs")
+    if request.media_io_kwargs:
+        raise untrusted_kwargs("media_io_kwargs")
 
 
 def untrusted_kwargs(field: str) -> ApiError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import NamedTuple
+
+import msgspec
 
 from llmdsim.reply.plan import Plan
 from llmdsim.tokenization.chat import last_text, render_chat
@@ -17,7 +18,7 @@ from llmdsim.web.prompts import is_short, text_prompt
 from llmdsim.web.sampling import Sampling, sampling
 
 
-class Conversation(NamedTuple):
+class Conversation(msgspec.Struct, frozen=True):
     """`echoed` is what echo mode answers; `plan` is None where the answer is plain text."""
 
     prompt: Prompt
@@ -26,17 +27,14 @@ class Conversation(NamedTuple):
     plan: Plan | None
 
 
-def prompt_of(context: Context, chat: ChatRequest) -> Generator[None, None, Prompt]:
-    """The prompt that a chat amounts to, counted. Raises ApiError."""
-    refuse_untrusted(chat, chat_template=False, mm_kwargs=False)
+def chat_text(context: Context, chat: ChatRequest) -> str:
+    """What a chat reads as. Raises ApiError."""
+    refuse_untrusted(chat)
     media = media_tokens(chat.messages)
     if media > context.limits.max_model_len:
         # Here, since what is rendered has a word for each of these tokens.
         raise over_context(media, context.limits)
-    text = render_chat(chat.messages)
-    if is_short(context, chat, text):
-        return Prompt(context.tokenizer, text)
-    return (yield from text_prompt(context, chat, text))
+    return render_chat(chat.messages)
 
 
 def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[None, None, Conversation]:
@@ -44,7 +42,11 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
 
     Raises ApiError.
     """
-    prompt = yield from prompt_of(context, chat)
+    text = chat_text(context, chat)
+    if is_short(context, chat, text):
+        prompt = Prompt(context.tokenizer, text)
+    else:
+        prompt = yield from text_prompt(context, chat, text)
     sampled = sampling(chat, len(prompt), context.limits)
     if sampled.prompt_logprobs is not None and prompt.long:
         yield from prompt.lay_out()

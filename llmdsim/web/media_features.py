@@ -17,7 +17,7 @@ def features_of(messages: Sequence[Mapping[str, Any]], prompt: Prompt) -> dict[s
     None without media, and for a prompt that was cut, in which they may not be whole. There is no data:
     as for items that are cached already, both keys for it are null.
     """
-    items = [*items_of(messages)]
+    items = items_of(messages)
     if not items or prompt.text is None:
         return None
     hashes: dict[str, list[str]] = {}

@@ -67,7 +67,7 @@ class Tokens:
             yield
         context.serving(wanted.model)
         if isinstance(wanted, TokenizeChat):
-            refuse_untrusted(wanted, chat_template=False, mm_kwargs=False)
+            refuse_untrusted(wanted)
             if media_tokens(wanted.messages) > MOST_TOKENS:
                 raise _too_many()
             text = render_chat(wanted.messages)

@@ -439,17 +439,16 @@ def test_named_tool_choice() -> None:
 def test_what_needs_trust(fields: dict[str, Any], param: str | None, words: str) -> None:
     request = chat(**fields)
     with pytest.raises(ApiError) as caught:
-        refuse_untrusted(request, chat_template=False, mm_kwargs=False)
+        refuse_untrusted(request)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert words in caught.value.message
-    refuse_untrusted(request, chat_template=True, mm_kwargs=True)
 
 
 @pytest.mark.parametrize(
     "fields", [{}, {"mm_processor_kwargs": {}}, {"chat_template_kwargs": {"chat_template": None}}]
 )
 def test_what_needs_no_trust(fields: dict[str, Any]) -> None:
-    refuse_untrusted(chat(**fields), chat_template=False, mm_kwargs=False)
+    refuse_untrusted(chat(**fields))
 
 
 def test_max_completion_tokens_wins() -> None:

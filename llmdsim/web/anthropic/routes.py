@@ -12,10 +12,11 @@ from llmdsim.web.anthropic.reading import decode
 from llmdsim.web.anthropic.request import CountTokensRequest, MessagesRequest
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.context_length import check_context
-from llmdsim.web.conversation import prepare, prompt_of
+from llmdsim.web.conversation import chat_text, prepare
 from llmdsim.web.encoder import encodings, media_hashes
 from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
 from llmdsim.web.plans import plan_of
+from llmdsim.web.prompts import text_prompt
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.takes import takes
@@ -55,7 +56,8 @@ class Messages:
             yield
         served = context.admit(request, asked.model)
         chat = chat_request(asked)
-        prompt, echoed, sampled, plan = yield from prepare(context, chat)
+        conversation = yield from prepare(context, chat)
+        prompt, plan = conversation.prompt, conversation.plan
         wants = ReplyWants(
             choices=[ChoiceWants(prompt, parted=plan is not None and plan.parted)],
             prompt_tokens=len(prompt),
@@ -67,7 +69,7 @@ class Messages:
         head = reply_head(context, request, served, "")
         if (transfer := transfer_of(chat)) is not None:
             told_transfer(context, wants, transfer, "chatcmpl-" + head.id)
-        asks = asks_of(context, prompt, echoed, sampled, plan)
+        asks = asks_of(context, prompt, conversation.echoed, conversation.sampled, plan)
         answer: Answer
         if asked.stream:
             answer = ReplyStream(request, context.driver, MessageFrames(head, wants), context.turns)
@@ -83,7 +85,7 @@ class Messages:
             yield
         context.admit(request, asked.model)
         chat = chat_request(asked)
-        count = len((yield from prompt_of(context, chat)))
+        count = len((yield from text_prompt(context, chat, chat_text(context, chat))))
         check_context(chat, count, context.limits)
         # For what it refuses.
         plan_of(context, chat)

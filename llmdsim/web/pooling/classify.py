@@ -43,7 +43,7 @@ class Classify:
         context = self._context
         asked = yield from self._bodies.read(request)
         served = admitted(context, asked.model)
-        refuse_untrusted(asked, chat_template=False, mm_kwargs=False)
+        refuse_untrusted(asked)
         prompts = yield from prompts_of(context, asked)
         reply = PoolingReply(context, request, served, "classify-", asked.request_id, prompts)
         data: list[bytes] = []

@@ -59,7 +59,7 @@ class Pooling:
         asked = yield from self._bodies.read(request)
         task = _task(asked)
         served = admitted(context, asked.model)
-        refuse_untrusted(asked, chat_template=False, mm_kwargs=False)
+        refuse_untrusted(asked)
         prompts = yield from prompts_of(context, asked)
         of_tokens = task.startswith("token_")
         classifies = task.endswith("classify")

@@ -94,7 +94,8 @@ class Responses:
             history = self._store.get(asked.previous_response_id).history()
         chat = to_chat(asked, history)
         self._check_budget(asked)
-        prompt, echoed, sampled, plan = yield from prepare(context, chat)
+        conversation = yield from prepare(context, chat)
+        prompt, sampled, plan = conversation.prompt, conversation.sampled, conversation.plan
         # What hides the text of tokens hides their log probabilities as well (vLLM).
         hides = plan is not None and plan.reasoning == "hidden"
         shape = None
@@ -109,7 +110,7 @@ class Responses:
             told_transfer(context, wants, transfer, head.id)
         raw = (yield from _raw_prompt(prompt)) if asked.enable_response_messages else None
         response = Response(asked, ResponseObject(asked, sampled, head), wants, shape, raw)
-        asks = asks_of(context, prompt, echoed, sampled, plan)
+        asks = asks_of(context, prompt, conversation.echoed, sampled, plan)
         if asked.background:
             stored, background = self._background(request, asked, chat, response)
             generate(context, (asks,), background, head, "")
