@@ -13,13 +13,12 @@ from llmdsim.web.conversation import prepare
 from llmdsim.web.encoder import encodings, media_hashes
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL, ChatFrames
-from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
+from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.logprobs import ChatLogprobs
 from llmdsim.web.prompts import ids_json
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.takes import takes
-from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, chat_body
@@ -68,7 +67,7 @@ class Chat:
             prompt_ids=prompt_ids,
             parted=plan is not None and plan.parted,
         )
-        head = reply_head(context, request, served, chat.request_id)
+        head = reply_head(context, request, served, "chatcmpl-", chat.request_id)
         wants = ReplyWants(
             choices=[choice] * sampled.n,
             prompt_tokens=len(prompt),
@@ -77,20 +76,17 @@ class Chat:
             continuous_usage=context.always_usage or chat.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
             reasoning=bool(context.config.reasoning_parser),
-            cache_hit_threshold=chat.cache_hit_threshold,
             prompt_logprobs=sampled.prompt_logprobs,
         )
         if context.config.mm_encoder_only and not chat.stream and (hashes := media_hashes(chat.messages)):
             wants.ec_transfer = encodings(hashes)
-        if (transfer := transfer_of(chat)) is not None:
-            told_transfer(context, wants, transfer, "chatcmpl-" + head.id)
         asks = asks_of(context, prompt, conversation.echoed, sampled, plan)
         answer: Answer
         if chat.stream:
             answer = ReplyStream(request, context.driver, ChatFrames(head, role, wants), context.turns)
         else:
             answer = WholeReply(request, context.driver, chat_body(head, role, wants), wants)
-        generate(context, (asks,), answer, head, "chatcmpl-")
+        generate(context, chat, (asks,), answer, head)
 
     def _role_and_lead(self, chat: ChatRequest) -> tuple[str, bytes]:
         """The reply's role, and as the inside of a JSON string what `echo` puts before its text.

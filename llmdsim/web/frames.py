@@ -78,10 +78,10 @@ class ChunkFrames(Frames):
     #: The member that holds a token's text, up to the text.
     text_member: bytes
 
-    def __init__(self, head: ReplyHead, prefix: str, object_: bytes, wants: ReplyWants) -> None:
+    def __init__(self, head: ReplyHead, object_: bytes, wants: ReplyWants) -> None:
         self.wants = wants
         self._base = b'data: {"id":%b,"object":"%b","created":%d,"model":%b,"choices":[' % (
-            json(prefix + head.id),
+            json(head.id),
             object_,
             head.created,
             head.model,
@@ -234,7 +234,7 @@ class ChatFrames(ChunkFrames):
     text_member = b'"content":"'
 
     def __init__(self, head: ReplyHead, role: str, wants: ReplyWants) -> None:
-        super().__init__(head, "chatcmpl-", b"chat.completion.chunk", wants)
+        super().__init__(head, b"chat.completion.chunk", wants)
         self._role = json(role)
         self._begun = False
         self._reasoning_tokens = 0
@@ -319,7 +319,7 @@ class TextFrames(ChunkFrames):
     text_member = b'"text":"'
 
     def __init__(self, head: ReplyHead, wants: ReplyWants) -> None:
-        super().__init__(head, "cmpl-", b"text_completion", wants)
+        super().__init__(head, b"text_completion", wants)
 
     def begin(self, index: int) -> tuple[bytes, bytes, bytes]:
         choice = self.wants.choices[index]

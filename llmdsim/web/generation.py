@@ -16,9 +16,10 @@ from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.account import Account
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
+from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.sampling import Sampling
-from llmdsim.web.transfer import PrefillAnswer, Transfer
+from llmdsim.web.transfer import PrefillAnswer, transfer_of
 from llmdsim.web.wants import ReplyWants
 from llmdsim.wire.request import Request
 
@@ -55,13 +56,6 @@ def asks_of(
     if seed is None or sampling.n == 1:
         return [ask] * sampling.n
     return [replace(ask, seed=seed + choice) for choice in range(sampling.n)]
-
-
-def told_transfer(context: Context, wants: ReplyWants, transfer: Transfer, reply_id: str) -> None:
-    """Have the reply tell what a transfer of KV blocks asks for; `reply_id` has its prefix."""
-    if transfer.to_decode:
-        wants.prefill = PrefillAnswer(context.connector, reply_id, context.port)
-    wants.told_cached = transfer.cached
 
 
 def refuse_too_much(context: Context, asks: Sequence[Sequence[Ask]], wants: ReplyWants) -> None:
@@ -105,9 +99,13 @@ class Answer(Protocol):
 
 
 def generate(
-    context: Context, asks: Sequence[Sequence[Ask]], answer: Answer, head: ReplyHead, id_prefix: str
+    context: Context,
+    asked: GenerationRequest,
+    asks: Sequence[Sequence[Ask]],
+    answer: Answer,
+    head: ReplyHead,
 ) -> None:
-    """Have the choices asked for, prompt by prompt, made into `answer`, whose id is `head`'s with a prefix.
+    """Have the choices that a request asks for, prompt by prompt, made into `answer`.
 
     Raises ApiError: 429 when the engine has no room for all of them, none is started then; 503 while it is
     paused or asleep.
@@ -116,23 +114,28 @@ def generate(
     # Again: to prepare a long prompt takes a while.
     context.suspension.refuse()
     adapter = head.served.adapter
-    refuse_too_much(context, asks, answer.wants)
+    wants = answer.wants
+    refuse_too_much(context, asks, wants)
+    transfer = transfer_of(asked)
+    if transfer is not None:
+        if transfer.to_decode:
+            wants.prefill = PrefillAnswer(context.connector, head.id, context.port)
+        wants.told_cached = transfer.cached
     request.common_headers += context.reply_headers
-    request_id = id_prefix + head.id
     sinks = answer.sinks()
     sequences: list[EngineSequence] = []
     for choices in asks:
         family = Family(len(choices)) if len(choices) > 1 else None
         for ask in choices:
             index = len(sequences)
-            sequences.append(EngineSequence(ask, sinks[index], index, family, request_id, adapter))
+            sequences.append(EngineSequence(ask, sinks[index], index, family, head.id, adapter))
     answer.sequences = sequences
-    threshold = context.cache_threshold(request, answer.wants.cache_hit_threshold)
+    threshold = context.cache_threshold(request, asked.cache_hit_threshold)
     if threshold is not None:
         for sequence in sequences:
             sequence.cache_hit_threshold = threshold
     if context.accounted:
-        request.account = Account(request_id, head.served.name, answer.wants.prompt_tokens, sequences)
+        request.account = Account(head.id, head.served.name, wants.prompt_tokens, sequences)
     try:
         context.driver.submit(sequences)
     except QueueFull:

@@ -121,7 +121,7 @@ class Render:
             text = decode_text(request.body, content_type(request))
         served = context.serving(text.model)
         _refuse_beam_search(text)
-        base_id = "cmpl-" + reply_head(context, request, served, text.request_id).id
+        base_id = reply_head(context, request, served, "cmpl-", text.request_id).id
         wanted = prompts(text, context.limits)
         tokens = 0
         bodies = []
@@ -148,7 +148,7 @@ class Render:
 
 def chat_id(context: Context, request: Request, served: Served, body_id: str) -> str:
     """The id that the answer to a chat would have."""
-    return "chatcmpl-" + reply_head(context, request, served, body_id).id
+    return reply_head(context, request, served, "chatcmpl-", body_id).id
 
 
 def _refuse_beam_search(request: ChatRequest | TextRequest) -> None:

@@ -16,7 +16,7 @@ LONGEST_ID = 1024
 
 
 class ReplyHead(msgspec.Struct, frozen=True):
-    """`id` has no prefix yet; `created` is in Unix seconds; `fingerprint` is JSON."""
+    """`created` is in Unix seconds; `fingerprint` is JSON."""
 
     id: str
     created: int
@@ -29,18 +29,18 @@ class ReplyHead(msgspec.Struct, frozen=True):
         return self.served.json
 
 
-def reply_head(context: Context, request: Request, served: Served, body_id: str) -> ReplyHead:
+def reply_head(context: Context, request: Request, served: Served, prefix: str, body_id: str) -> ReplyHead:
     """The head of the reply of `served` to a request whose body names `body_id`, or "".
 
-    The id is the caller's, from the header before the body, or 16 random hex digits (vLLM). Raises ApiError
-    400 for one that is too long.
+    Behind `prefix` the id is the caller's, from the header before the body, or 16 random hex digits (vLLM).
+    Raises ApiError 400 for one that is too long.
     """
     given = request.headers.get(b"x-request-id")
     if given:
         body_id = given.decode("latin-1")
     if len(body_id) > LONGEST_ID:
         raise ApiError.parameter(f"A request id is at most {LONGEST_ID} characters long.", "request_id")
-    return ReplyHead(body_id or hex_digits(), int(time.time()), served, context.fingerprint_json)
+    return ReplyHead(prefix + (body_id or hex_digits()), int(time.time()), served, context.fingerprint_json)
 
 
 def request_id_header(request: Request) -> bytes:

@@ -14,7 +14,7 @@ from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.constraints import constraint_of, is_constrained
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.frames import NULL, TextFrames
-from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
+from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.logprobs import TextLogprobs
 from llmdsim.web.prompts import ids_json, ids_prompt, is_short, text_prompt
 from llmdsim.web.reply_head import reply_head
@@ -22,7 +22,6 @@ from llmdsim.web.sampling import Sampling, sampling
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.takes import takes
 from llmdsim.web.text_request import TextRequest, checked, decode_text, prompts, typed
-from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply, text_body
@@ -88,18 +87,15 @@ class Text:
             usage=context.always_usage or text.include_usage,
             continuous_usage=context.always_usage or text.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
-            cache_hit_threshold=text.cache_hit_threshold,
             prompt_logprobs=counted,
         )
-        head = reply_head(context, request, served, text.request_id)
-        if (transfer := transfer_of(text)) is not None:
-            told_transfer(context, wants, transfer, "cmpl-" + head.id)
+        head = reply_head(context, request, served, "cmpl-", text.request_id)
         answer: Answer
         if text.stream:
             answer = ReplyStream(request, context.driver, TextFrames(head, wants), context.turns)
         else:
             answer = WholeReply(request, context.driver, text_body(head, wants), wants)
-        generate(context, asks, answer, head, "cmpl-")
+        generate(context, text, asks, answer, head)
 
     def _choice(
         self, text: TextRequest, prompt: Prompt, sampled: Sampling, prompt_ids: bytes, lead: bytes

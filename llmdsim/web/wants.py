@@ -39,7 +39,6 @@ class ReplyWants(msgspec.Struct, kw_only=True):
     cached: bool = True
     #: Tell how many tokens were reasoning.
     reasoning: bool = False
-    cache_hit_threshold: float | None = None
     #: `ec_transfer_params` as JSON.
     ec_transfer: bytes = b"null"
     #: Of a prefill whose blocks another server reads.

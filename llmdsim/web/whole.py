@@ -189,7 +189,7 @@ def chat_body(
             b'"system_fingerprint":%b,"usage":%b,"prompt_logprobs":%b,"prompt_token_ids":%b,"prompt_text":null,'
             b'"kv_transfer_params":%b,"ec_transfer_params":%b,"metrics":null%b}'
             % (
-                json("chatcmpl-" + head.id),
+                json(head.id),
                 head.created,
                 head.model,
                 b",".join(choices),
@@ -241,7 +241,7 @@ def text_body(
             b'"system_fingerprint":%b,"usage":%b,"kv_transfer_params":%b,"ec_transfer_params":null,'
             b'"metrics":null%b}'
             % (
-                json("cmpl-" + head.id),
+                json(head.id),
                 head.created,
                 head.model,
                 b",".join(choices),

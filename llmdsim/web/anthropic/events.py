@@ -66,5 +66,5 @@ class MessageFrames(Frames):
             b'event: message_start\ndata: {"type":"message_start","message":{"id":%b,"type":"message",'
             b'"role":"assistant","content":[],"model":%b,"stop_reason":null,"stop_sequence":null,'
             b'"usage":{"input_tokens":%d,"output_tokens":0}}}\n\n'
-            % (json("chatcmpl-" + self._head.id), self._head.model, self.wants.prompt_tokens)
+            % (json(self._head.id), self._head.model, self.wants.prompt_tokens)
         )

@@ -36,7 +36,7 @@ def message_body(head: ReplyHead, wants: ReplyWants) -> Body:
         if matched is not None:
             ending += b',"stop_sequence":%b' % json(matched)
         return b'{"id":%b,"type":"message","role":"assistant","content":[%b],"model":%b%b,"usage":%b%b}' % (
-            json("chatcmpl-" + head.id),
+            json(head.id),
             blocks,
             head.model,
             ending,

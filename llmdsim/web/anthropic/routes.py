@@ -14,13 +14,12 @@ from llmdsim.web.context import Context, content_type
 from llmdsim.web.context_length import check_context
 from llmdsim.web.conversation import chat_text, prepare
 from llmdsim.web.encoder import encodings, media_hashes
-from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
+from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.plans import plan_of
 from llmdsim.web.prompts import text_prompt
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.takes import takes
-from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply
@@ -62,20 +61,17 @@ class Messages:
             choices=[ChoiceWants(prompt, parted=plan is not None and plan.parted)],
             prompt_tokens=len(prompt),
             cached=context.config.enable_prompt_tokens_details,
-            cache_hit_threshold=chat.cache_hit_threshold,
         )
         if context.config.mm_encoder_only and not chat.stream and (hashes := media_hashes(chat.messages)):
             wants.ec_transfer = encodings(hashes)
-        head = reply_head(context, request, served, "")
-        if (transfer := transfer_of(chat)) is not None:
-            told_transfer(context, wants, transfer, "chatcmpl-" + head.id)
+        head = reply_head(context, request, served, "chatcmpl-", "")
         asks = asks_of(context, prompt, conversation.echoed, conversation.sampled, plan)
         answer: Answer
         if asked.stream:
             answer = ReplyStream(request, context.driver, MessageFrames(head, wants), context.turns)
         else:
             answer = WholeReply(request, context.driver, message_body(head, wants), wants)
-        generate(context, (asks,), answer, head, "chatcmpl-")
+        generate(context, chat, (asks,), answer, head)
 
     def _count(self, request: Request) -> Steps:
         context = self._context

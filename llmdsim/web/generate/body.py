@@ -20,7 +20,7 @@ json = msgspec.json.encode
 
 
 def generate_body(
-    reply_id: str, head: ReplyHead, wants: ReplyWants, mode: OutputMode, scores: bytes, placeholders: bytes
+    head: ReplyHead, wants: ReplyWants, mode: OutputMode, scores: bytes, placeholders: bytes
 ) -> Body:
     """The reply of `mode`; `scores` and `placeholders` are JSON values."""
 
@@ -36,7 +36,7 @@ def generate_body(
             b'"prompt_token_id_logprobs":%b,"prompt_token_ids":%b,"mm_placeholders":%b,"metrics":null,'
             b'"kv_transfer_params":%b,"ec_transfer_params":%b,"output_mode":"%b","choices":[%b]%b}'
             % (
-                json(reply_id),
+                json(head.id),
                 head.model,
                 head.created,
                 reply_usage(wants, completion_tokens, cached_tokens),

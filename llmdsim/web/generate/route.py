@@ -21,7 +21,7 @@ from llmdsim.web.generate.frames import GenerateFrames
 from llmdsim.web.generate.logprobs import TextLogprobs, TokenLogprobs
 from llmdsim.web.generate.request import GenerateRequest, checked, typed
 from llmdsim.web.generate.scores import scores_json
-from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
+from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.logprobs import ChatLogprobs, LogprobShape
 from llmdsim.web.prompts import ids_json
 from llmdsim.web.reply_head import reply_head
@@ -29,13 +29,10 @@ from llmdsim.web.sampling import Sampling
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.takes import takes
 from llmdsim.web.text_request import prompts
-from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.web.whole import WholeReply
 from llmdsim.wire.request import Request
-
-ID_PREFIX = "generate-tokens-"
 
 
 class Generate:
@@ -93,10 +90,7 @@ class Generate:
             cached=context.config.enable_prompt_tokens_details,
             prompt_logprobs=of_prompt,
         )
-        head = reply_head(context, request, served, wanted.request_id)
-        reply_id = ID_PREFIX + head.id
-        if (transfer := transfer_of(text)) is not None:
-            told_transfer(context, wants, transfer, reply_id)
+        head = reply_head(context, request, served, "generate-tokens-", wanted.request_id)
         if context.config.mm_encoder_only and wanted.features is not None:
             wants.ec_transfer = encodings(chain.from_iterable(wanted.features.mm_hashes.values()))
         placeholders = NULL
@@ -109,12 +103,12 @@ class Generate:
                 opening = b'"prompt_token_ids":%b,' % prompt_ids
                 if wanted.features is not None:
                     opening += b'"mm_placeholders":%b,' % placeholders
-            frames = GenerateFrames(reply_id, wants, wanted.output_mode == "text", opening)
+            frames = GenerateFrames(head.id, wants, wanted.output_mode == "text", opening)
             answer = ReplyStream(request, context.driver, frames, context.turns)
         else:
-            body = generate_body(reply_id, head, wants, wanted.output_mode, scores, placeholders)
+            body = generate_body(head, wants, wanted.output_mode, scores, placeholders)
             answer = WholeReply(request, context.driver, body, wants)
-        generate(context, (asks_of(context, prompt, prompt, sampled, plan),), answer, head, ID_PREFIX)
+        generate(context, text, (asks_of(context, prompt, prompt, sampled, plan),), answer, head)
 
     def _plan(self, wanted: GenerateRequest, text: TokensRequest) -> Plan | None:
         if wanted.output_mode == "derender":

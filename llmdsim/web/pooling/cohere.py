@@ -127,7 +127,7 @@ class Cohere:
             b'{"id":%b,"embeddings":{%b}%b,"meta":{"api_version":{"version":"2"},'
             b'"billed_units":{"input_tokens":%d,"image_tokens":%d}},"response_type":"embeddings_by_type"}'
             % (
-                json(reply.id),
+                json(reply.head.id),
                 b",".join(
                     b'"%b":[%b]' % (kind.encode(), b",".join(found)) for kind, found in embeddings.items()
                 ),

@@ -9,7 +9,7 @@ import msgspec
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context import Context, Served
 from llmdsim.web.errors import ApiError
-from llmdsim.web.reply_head import ReplyHead, reply_head
+from llmdsim.web.reply_head import reply_head
 from llmdsim.web.usage import usage
 from llmdsim.wire.request import Request
 
@@ -38,8 +38,7 @@ class PoolingReply:
         self._request = request
         self._lengths = list(map(len, prompts))
         self.prompt_tokens = sum(self._lengths)
-        self.head: ReplyHead = reply_head(context, request, served, request_id)
-        self.id = prefix + self.head.id
+        self.head = reply_head(context, request, served, prefix, request_id)
 
     def usage(self) -> bytes:
         """The usage object of all routes but two."""
@@ -54,7 +53,7 @@ class PoolingReply:
         """Send the usual object, whose list is `data`, each as JSON and at least one."""
         opening = b'{"id":%b,"object":"list","created":%d,"model":%b,"data":['
         pieces = [*data]
-        pieces[0] = opening % (json(self.id), self.head.created, self.head.model) + pieces[0]
+        pieces[0] = opening % (json(self.head.id), self.head.created, self.head.model) + pieces[0]
         pieces[-1] += b'],"usage":%b}' % self.usage()
         # One copy of what may be megabytes.
         self.respond(b",".join(pieces))

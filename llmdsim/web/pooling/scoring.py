@@ -78,7 +78,7 @@ class Scoring:
             )
         reply.respond(
             b'{"id":%b,"model":%b,"usage":%b,"results":[%b]}'
-            % (json(reply.id), reply.head.model, reply.short_usage(), b",".join(results))
+            % (json(reply.head.id), reply.head.model, reply.short_usage(), b",".join(results))
         )
 
     def _scores(

@@ -110,7 +110,7 @@ class Vectors:
         # In ASCII, which a header is.
         metadata = plain_json.dumps(
             {
-                "id": reply.id,
+                "id": reply.head.id,
                 "created": reply.head.created,
                 "model": reply.head.served.name,
                 "data": self._items,

@@ -17,7 +17,7 @@ from llmdsim.web.context import Context, content_type
 from llmdsim.web.conversation import prepare
 from llmdsim.web.decoding import Problem, refusal
 from llmdsim.web.errors import ApiError, shown
-from llmdsim.web.generation import Answer, asks_of, generate, told_transfer
+from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.prompts import ids_json
 from llmdsim.web.query import read_query
 from llmdsim.web.reply_head import ReplyHead
@@ -32,7 +32,6 @@ from llmdsim.web.responses.store import Store, Stored
 from llmdsim.web.responses.whole import WholeResponse
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.takes import takes
-from llmdsim.web.transfer import transfer_of
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire.request import Request
@@ -102,21 +101,17 @@ class Responses:
         if sampled.logprobs is not None and not hides:
             shape = ResponseLogprobs(sampled.logprobs, context.shows_ids(chat))
         choice = ChoiceWants(prompt, logprobs=shape, parted=plan is not None and plan.parted)
-        wants = ReplyWants(
-            choices=[choice], prompt_tokens=len(prompt), cache_hit_threshold=chat.cache_hit_threshold
-        )
+        wants = ReplyWants(choices=[choice], prompt_tokens=len(prompt))
         head = ReplyHead(response_id(asked), int(time.time()), served, context.fingerprint_json)
-        if (transfer := transfer_of(chat)) is not None:
-            told_transfer(context, wants, transfer, head.id)
         raw = (yield from _raw_prompt(prompt)) if asked.enable_response_messages else None
         response = Response(asked, ResponseObject(asked, sampled, head), wants, shape, raw)
         asks = asks_of(context, prompt, conversation.echoed, sampled, plan)
         if asked.background:
             stored, background = self._background(request, asked, chat, response)
-            generate(context, (asks,), background, head, "")
+            generate(context, chat, (asks,), background, head)
             self._store.put(stored)
         else:
-            generate(context, (asks,), self._foreground(request, asked, chat, response), head, "")
+            generate(context, chat, (asks,), self._foreground(request, asked, chat, response), head)
 
     def _refuse(self, asked: ResponsesRequest) -> None:
         if asked.background and not self._store.enabled:
