@@ -116,9 +116,8 @@ def decode_chat(body: bytes, content_type: str | None = None) -> ChatRequest:
     """The request in `body`. Raises `ApiError` 400; never another exception, whatever the bytes."""
     if content_type is not None:
         decoding.refuse_media_type(content_type)
-    try:
-        request = _decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+    request = decoding.exact(_decoder, body)
+    if request is None:
         return _read_leniently(body)
     everyday = messages.plain(request.messages)
     if (
@@ -127,8 +126,7 @@ def decode_chat(body: bytes, content_type: str | None = None) -> ChatRequest:
         or decoding.bad_utf8(body)
     ):
         return _read_leniently(body)
-    if decoding.may_nest_too_deeply(body) and decoding.nested_too_deeply(request):
-        raise decoding.too_deep()
+    decoding.refuse_too_deep(body, request)
     if not everyday:
         messages.settle(request.messages)
     settle_options(request)

@@ -1,4 +1,4 @@
-"""From the bytes of a body to plain objects, and the 400 that tells a client what is wrong with them.
+"""From the bytes of a body to a struct or plain objects, or to the 400 that tells what is wrong with them.
 
 The media type is deliberately not checked: `curl -d` says `application/x-www-form-urlencoded`, and users of
 llm-d-inference-sim send JSON that way. Only `multipart/form-data` is refused, where the body cannot be JSON.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ _MAX_LINE = 1000
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
 
 Path = tuple[str | int, ...]
+S = TypeVar("S", bound=msgspec.Struct)
 
 _CONTAINERS = (dict, list, msgspec.Struct)
 _PLAIN = frozenset((int, float, str, bool, type(None)))
@@ -125,6 +126,23 @@ def parse(body: bytes) -> dict[str, Any]:
     if _MAYBE_SURROGATE.search(body):
         _refuse_surrogates(data)
     return data
+
+
+def exact(decoder: msgspec.json.Decoder[S], body: bytes) -> S | None:
+    """The struct in `body`, if every value has just the type it should have; else None.
+
+    Whoever takes it asks `bad_utf8` and `refuse_too_deep` as well.
+    """
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+
+
+def refuse_too_deep(body: bytes, found: msgspec.Struct) -> None:
+    """Raise the 400 for a body, read as `found`, that nests beyond `MAX_NESTING`."""
+    if may_nest_too_deeply(body) and nested_too_deeply(found):
+        raise too_deep()
 
 
 def too_deep() -> ApiError:

@@ -46,20 +46,19 @@ def typed(body: bytes, content_type: str | None = None) -> TextRequest | None:
     """The first half of `decode_text`: the request where every value has its type already, else None."""
     if content_type is not None:
         decoding.refuse_media_type(content_type)
-    try:
-        return _decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return None
+    return decoding.exact(_decoder, body)
 
 
 def checked(request: TextRequest | None, body: bytes) -> TextRequest:
     """The second half: what `typed` made of the body, or else the body read again."""
-    if request is None:
+    if (
+        request is None
+        or not prompt_forms.uniform(request.prompt)
+        or _may_be_refused(request)
+        or decoding.bad_utf8(body)
+    ):
         return _read_leniently(body)
-    if not prompt_forms.uniform(request.prompt) or _may_be_refused(request) or decoding.bad_utf8(body):
-        return _read_leniently(body)
-    if decoding.may_nest_too_deeply(body) and decoding.nested_too_deeply(request):
-        raise decoding.too_deep()
+    decoding.refuse_too_deep(body, request)
     _settle_options(request)
     return request
 

@@ -24,24 +24,15 @@ _decoders = {kind: msgspec.json.Decoder(kind) for kind in (CountTokensRequest, M
 def decode(kind: type[R], body: bytes, content_type: str | None = None) -> R:
     """The request in `body`. Raises `ApiError` 400; never another exception, whatever the bytes."""
     decoding.refuse_media_type(content_type)
-    request = _exact(kind, body)
-    if request is None:
+    request: R | None = decoding.exact(_decoders[kind], body)  # type: ignore[assignment]
+    if request is None or decoding.bad_utf8(body):
         request = coercion.read_whole(kind, decoding.parse(body), {})
-    elif decoding.may_nest_too_deeply(body) and decoding.nested_too_deeply(request):
-        raise decoding.too_deep()
+    else:
+        decoding.refuse_too_deep(body, request)
     problems = list(islice(_problems(request), MAX_PROBLEMS))
     if problems:
         raise decoding.refusal(problems)
     return request
-
-
-def _exact(kind: type[R], body: bytes) -> R | None:
-    """The request, if every value has just the type it should have."""
-    try:
-        request: R = _decoders[kind].decode(body)  # type: ignore[assignment]
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return None
-    return None if decoding.bad_utf8(body) else request
 
 
 def _problems(request: CountTokensRequest) -> Iterator[Problem]:

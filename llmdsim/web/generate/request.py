@@ -109,12 +109,8 @@ def decode_generate(body: bytes, content_type: str | None = None) -> GenerateReq
 
 def typed(body: bytes, content_type: str | None = None) -> GenerateRequest | None:
     """The first half of `decode_generate`: the request where all types are right already, else None."""
-    if content_type is not None:
-        decoding.refuse_media_type(content_type)
-    try:
-        return _decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return None
+    decoding.refuse_media_type(content_type)
+    return decoding.exact(_decoder, body)
 
 
 def checked(request: GenerateRequest | None, body: bytes) -> GenerateRequest:
@@ -126,8 +122,8 @@ def checked(request: GenerateRequest | None, body: bytes) -> GenerateRequest:
         or decoding.bad_utf8(body)
     ):
         request = _read_leniently(body)
-    elif decoding.may_nest_too_deeply(body) and decoding.nested_too_deeply(request):
-        raise decoding.too_deep()
+    else:
+        decoding.refuse_too_deep(body, request)
     _settle(request)
     return request
 

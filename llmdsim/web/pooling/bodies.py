@@ -27,22 +27,16 @@ class BodyReader(Generic[R]):
         """The request in a body, in steps where it is long. Raises ApiError 400, whatever the bytes."""
         body = request.body
         decoding.refuse_media_type(content_type(request))
-        found = self._decoded(body)
+        found = decoding.exact(self._decoder, body)
         if len(body) > LONG_BODY:
             yield
         if found is None or not found.exact() or decoding.bad_utf8(body):
             data = decoding.parse(body)
             self._struct.apply_raw_rules(data)
             found = coercion.read_whole(self._struct, data, self._struct.special)
-        elif decoding.may_nest_too_deeply(body) and decoding.nested_too_deeply(found):
-            raise decoding.too_deep()
+        else:
+            decoding.refuse_too_deep(body, found)
         if len(body) > LONG_BODY:
             yield
         found.settle()
         return found
-
-    def _decoded(self, body: bytes) -> R | None:
-        try:
-            return self._decoder.decode(body)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            return None

@@ -142,16 +142,11 @@ _decoder = msgspec.json.Decoder(ResponsesRequest)
 
 def decode_responses(body: bytes, content_type: str | None = None) -> ResponsesRequest:
     """The request in `body`. Raises `ApiError` 400; never another exception, whatever the bytes."""
-    if content_type is not None:
-        decoding.refuse_media_type(content_type)
-    try:
-        request = _decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+    decoding.refuse_media_type(content_type)
+    request = decoding.exact(_decoder, body)
+    if request is None or _may_be_refused(request) or decoding.bad_utf8(body):
         return _read_leniently(body)
-    if _may_be_refused(request) or decoding.bad_utf8(body):
-        return _read_leniently(body)
-    if decoding.may_nest_too_deeply(body) and decoding.nested_too_deeply(request):
-        raise decoding.too_deep()
+    decoding.refuse_too_deep(body, request)
     request.tool_choice = "none"
     return request
 
