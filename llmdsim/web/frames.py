@@ -15,8 +15,8 @@ from llmdsim.web.finish import chat_finish_reason, finish_members
 from llmdsim.web.images import IMAGE_PART
 from llmdsim.web.parts import PartMembers
 from llmdsim.web.reply_head import ReplyHead
-from llmdsim.web.transfer import PrefillAnswer
-from llmdsim.web.usage import completion_details, prompt_details, usage
+from llmdsim.web.transfer import PrefillAnswer, transfer_members
+from llmdsim.web.usage import completion_details, last_usage, usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire import sse
 
@@ -60,7 +60,7 @@ class Frames(ABC):
 
 
 class Finish(NamedTuple):
-    """What a choice's last frame says more: members with its reason, and `PrefillAnswer.members`."""
+    """What a choice's last frame says more: members with its reason, and `transfer_members`."""
 
     reason: bytes
     transfer: tuple[bytes, bytes]
@@ -68,8 +68,7 @@ class Finish(NamedTuple):
     @classmethod
     def of(cls, sequence: EngineSequence, prefill: PrefillAnswer | None, reason: str | None = None) -> Finish:
         """Of a sequence that has ended; `reason`, where given, is told in place of the engine's."""
-        transfer = (NULL, b"") if prefill is None else prefill.members(sequence)
-        return cls(finish_members(sequence, reason, prefill), transfer)
+        return cls(finish_members(sequence, reason, prefill), transfer_members(prefill, sequence))
 
 
 class ChunkFrames(Frames):
@@ -217,11 +216,7 @@ class ChunkFrames(Frames):
         wants = self.wants
         if not wants.usage:
             return sse.DONE
-        # Without choices, a frame leaves nulls out.
-        details = (
-            prompt_details(wants.shown_cached(cached_tokens)) if wants.cached else b""
-        ) + self.last_details()
-        counts = usage(wants.prompt_tokens, completion_tokens, details)
+        counts = last_usage(wants, completion_tokens, cached_tokens, self.last_details())
         return b'%b],"usage":%b%b}\n\n%b' % (self._base, counts, self._fingerprint, sse.DONE)
 
     def error(self, error: ApiError) -> bytes:

@@ -24,6 +24,13 @@ def is_short(context: Context, request: Prompted, text: str) -> bool:
     return len(text) <= context.tokenizer.longest_piece and request.truncate_prompt_tokens is None
 
 
+def prompt_of(context: Context, request: Prompted, given: str | list[int]) -> Generator[None, None, Prompt]:
+    """The prompt of a text or of ids, counted and cut. Raises ApiError as `text_prompt` does."""
+    if isinstance(given, str):
+        return (yield from text_prompt(context, request, given))
+    return ids_prompt(context, request, Prompt(context.tokenizer, ids=given))
+
+
 def text_prompt(context: Context, request: Prompted, text: str) -> Generator[None, None, Prompt]:
     """The prompt of a text, cut as `truncate_prompt_tokens` says: from the left, unless told otherwise.
 

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from klein import Klein
 from twisted.internet.defer import Deferred
 
-from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.anthropic.conversion import chat_request
 from llmdsim.web.anthropic.reading import decode
 from llmdsim.web.anthropic.request import MessagesRequest
@@ -17,7 +16,7 @@ from llmdsim.web.context import Context, Served, content_type
 from llmdsim.web.conversation import prepare
 from llmdsim.web.errors import ApiError
 from llmdsim.web.parse_context import context_of_chat
-from llmdsim.web.prompts import ids_prompt, text_prompt
+from llmdsim.web.prompts import prompt_of
 from llmdsim.web.rendered import rendered
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.responses.conversion import to_chat
@@ -128,10 +127,7 @@ class Render:
         for index, given in enumerate(wanted):
             if index % PROMPTS_AT_ONCE == PROMPTS_AT_ONCE - 1:
                 yield
-            if isinstance(given, str):
-                prompt = yield from text_prompt(context, text, given)
-            else:
-                prompt = ids_prompt(context, text, Prompt(context.tokenizer, ids=given))
+            prompt = yield from prompt_of(context, text, given)
             sampled = sampling(text, len(prompt), context.limits)
             tokens += len(prompt)
             if tokens > MOST_TOKENS:

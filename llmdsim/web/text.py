@@ -16,7 +16,7 @@ from llmdsim.web.context import Context, content_type
 from llmdsim.web.frames import NULL, TextFrames
 from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.logprobs import TextLogprobs
-from llmdsim.web.prompts import ids_json, ids_prompt, is_short, text_prompt
+from llmdsim.web.prompts import ids_json, is_short, prompt_of
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.sampling import Sampling, sampling
 from llmdsim.web.stream import ReplyStream
@@ -63,12 +63,10 @@ class Text:
         for place, given in enumerate(prompts(text, limits), start=1):
             if place % PROMPTS_AT_ONCE == 0:
                 yield
-            if not isinstance(given, str):
-                prompt = ids_prompt(context, text, Prompt(context.tokenizer, ids=given))
-            elif is_short(context, text, given):
+            if isinstance(given, str) and is_short(context, text, given):
                 prompt = Prompt(context.tokenizer, given)
             else:
-                prompt = yield from text_prompt(context, text, given)
+                prompt = yield from prompt_of(context, text, given)
             sampled = sampling(text, len(prompt), limits)
             counted = sampled.prompt_logprobs
             prompt_tokens += len(prompt)

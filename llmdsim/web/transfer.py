@@ -126,9 +126,10 @@ class PrefillAnswer:
             return _DUMMY
         return self._connector.params(self._request_id, sequence, self._port)
 
-    def members(self, sequence: Sequence) -> tuple[bytes, bytes]:
-        """`kv_transfer_params` as JSON, and the members beside it, each with its leading comma."""
-        params = self.params(sequence)
-        if params is None:
-            return b"null", b""
-        return json(params), b"".join([b',"%b":%b' % (name.encode(), json(params[name])) for name in _FLAT])
+
+def transfer_members(prefill: PrefillAnswer | None, sequence: Sequence) -> tuple[bytes, bytes]:
+    """`kv_transfer_params` as JSON, and the members beside it, each with its leading comma."""
+    params = None if prefill is None else prefill.params(sequence)
+    if params is None:
+        return b"null", b""
+    return json(params), b"".join([b',"%b":%b' % (name.encode(), json(params[name])) for name in _FLAT])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from llmdsim.web.wants import ReplyWants
+
 
 def usage(prompt_tokens: int, completion_tokens: int, details: bytes = b"") -> bytes:
     """vLLM's key order; `details` are further members, each with its leading comma."""
@@ -11,6 +13,22 @@ def usage(prompt_tokens: int, completion_tokens: int, details: bytes = b"") -> b
         completion_tokens,
         details,
     )
+
+
+def reply_usage(
+    wants: ReplyWants, completion_tokens: int, cached_tokens: int, reasoning_tokens: int | None = None
+) -> bytes:
+    """That of a whole reply."""
+    cached = wants.shown_cached(cached_tokens) if wants.cached else None
+    details = prompt_details(cached) + completion_details(reasoning_tokens)
+    return usage(wants.prompt_tokens, completion_tokens, details)
+
+
+def last_usage(wants: ReplyWants, completion_tokens: int, cached_tokens: int, details: bytes = b"") -> bytes:
+    """That of a stream's last frame, which has no choices, and therefore no nulls (vLLM)."""
+    if wants.cached:
+        details = prompt_details(wants.shown_cached(cached_tokens)) + details
+    return usage(wants.prompt_tokens, completion_tokens, details)
 
 
 def completion_details(reasoning_tokens: int | None) -> bytes:
@@ -25,3 +43,7 @@ def prompt_details(cached_tokens: int | None) -> bytes:
     if cached_tokens is None:
         return b',"prompt_tokens_details":null'
     return b',"prompt_tokens_details":{"cached_tokens":%d}' % cached_tokens
+
+
+#: Neither is told.
+NO_DETAILS = prompt_details(None) + completion_details(None)

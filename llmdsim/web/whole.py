@@ -17,7 +17,8 @@ from llmdsim.web.logprobs import LogprobShape, prompt_logprobs
 from llmdsim.web.orca import LOAD_FORMAT, load_header
 from llmdsim.web.parts import message_members
 from llmdsim.web.reply_head import ReplyHead
-from llmdsim.web.usage import completion_details, prompt_details, usage
+from llmdsim.web.transfer import transfer_members
+from llmdsim.web.usage import reply_usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire.request import Request
 
@@ -118,21 +119,6 @@ class WholeReply:
             self._driver.abort(sequence)
 
 
-def reply_usage(
-    wants: ReplyWants, completion_tokens: int, cached_tokens: int, reasoning_tokens: int | None = None
-) -> bytes:
-    """The usage object of chat and text replies."""
-    details = prompt_details(
-        wants.shown_cached(cached_tokens) if wants.cached else None
-    ) + completion_details(reasoning_tokens)
-    return usage(wants.prompt_tokens, completion_tokens, details)
-
-
-def transfer_members(wants: ReplyWants, sequences: Sequence[EngineSequence]) -> tuple[bytes, bytes]:
-    """`PrefillAnswer.members` of the first choice, whose prompt's blocks are those that are read (vLLM)."""
-    return (NULL, b"") if wants.prefill is None else wants.prefill.members(sequences[0])
-
-
 def reasoning_tokens(sequences: Sequence[EngineSequence]) -> int:
     """Tokens of all choices that are reasoning."""
     return sum(
@@ -183,7 +169,8 @@ def chat_body(
                 )
             )
         first = wants.choices[0]
-        params, flat = transfer_members(wants, sequences)
+        # It is the first choice's prompt whose blocks are read (vLLM).
+        params, flat = transfer_members(wants.prefill, sequences[0])
         return (
             b'{"id":%b,"object":"chat.completion","created":%d,"model":%b,"choices":[%b],"service_tier":null,'
             b'"system_fingerprint":%b,"usage":%b,"prompt_logprobs":%b,"prompt_token_ids":%b,"prompt_text":null,'
@@ -235,7 +222,8 @@ def text_body(
                     choice.prompt_ids,
                 )
             )
-        params, flat = transfer_members(wants, sequences)
+        # It is the first choice's prompt whose blocks are read (vLLM).
+        params, flat = transfer_members(wants.prefill, sequences[0])
         return (
             b'{"id":%b,"object":"text_completion","created":%d,"model":%b,"choices":[%b],"service_tier":null,'
             b'"system_fingerprint":%b,"usage":%b,"kv_transfer_params":%b,"ec_transfer_params":null,'

@@ -12,6 +12,7 @@ from llmdsim.web.anthropic.usage import message_usage
 from llmdsim.web.errors import ApiError
 from llmdsim.web.ids import call_id, hex_digits
 from llmdsim.web.reply_head import ReplyHead
+from llmdsim.web.transfer import transfer_members
 from llmdsim.web.wants import ReplyWants
 from llmdsim.web.whole import Body
 
@@ -49,7 +50,7 @@ def message_body(head: ReplyHead, wants: ReplyWants) -> Body:
 
 def _transfer(sequence: EngineSequence, wants: ReplyWants) -> bytes:
     """What is told of KV blocks and of encodings, if anything is, as members with their leading commas."""
-    params, flat = (NULL, b"") if wants.prefill is None else wants.prefill.members(sequence)
+    params, flat = transfer_members(wants.prefill, sequence)
     told = b"" if params == NULL else b',"kv_transfer_params":%b' % params
     if wants.ec_transfer != NULL:
         told += b',"ec_transfer_params":%b' % wants.ec_transfer

@@ -13,8 +13,10 @@ from llmdsim.web.generate.request import OutputMode
 from llmdsim.web.logprobs import prompt_logprobs
 from llmdsim.web.parts import message_members
 from llmdsim.web.reply_head import ReplyHead
+from llmdsim.web.transfer import transfer_members
+from llmdsim.web.usage import reply_usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
-from llmdsim.web.whole import Body, reply_usage, transfer_members
+from llmdsim.web.whole import Body
 
 json = msgspec.json.encode
 
@@ -29,7 +31,7 @@ def generate_body(
         listed = NULL
         if wants.prompt_logprobs is not None:
             listed = prompt_logprobs(first.prompt.ids, first.prompt.texts, wants.prompt_logprobs)
-        params, flat = transfer_members(wants, sequences)
+        params, flat = transfer_members(wants.prefill, sequences[0])
         choices = [_choice(sequence, wants, mode) for sequence in sequences]
         return (
             b'{"request_id":%b,"model":%b,"created":%d,"usage":%b,"prompt_logprobs":%b,'

@@ -9,7 +9,7 @@ from llmdsim.reply.reply import Reply
 from llmdsim.web.errors import ApiError
 from llmdsim.web.finish import finish_members
 from llmdsim.web.frames import NULL, Frames
-from llmdsim.web.usage import completion_details, prompt_details, usage
+from llmdsim.web.usage import NO_DETAILS, last_usage, usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire import sse
 
@@ -18,8 +18,6 @@ json = msgspec.json.encode
 _UNFINISHED = b'"finish_reason":null,"stop_reason":null'
 _UNUSED = b'"routed_experts":null,"sampling_mask":null,"weight_versions":null'
 _PLAIN_END = b'],%b,"logprobs":null}]}\n\n' % _UNUSED
-#: What the usage of a token's frame never tells (vLLM).
-_NO_DETAILS = prompt_details(None) + completion_details(None)
 
 
 class GenerateFrames(Frames):
@@ -81,15 +79,13 @@ class GenerateFrames(Frames):
         """A choice's usage after so many tokens, where frames have it."""
         if not self.wants.continuous_usage:
             return NULL
-        return usage(len(choice.prompt), tokens, _NO_DETAILS)
+        return usage(len(choice.prompt), tokens, NO_DETAILS)
 
     def end(self, sequence: EngineSequence, completion_tokens: int, cached_tokens: int) -> bytes:
         wants = self.wants
         if not wants.usage:
             return sse.DONE
-        # Without choices, a frame leaves nulls out.
-        details = prompt_details(wants.shown_cached(cached_tokens)) if wants.cached else b""
-        counts = usage(wants.prompt_tokens, completion_tokens, details)
+        counts = last_usage(wants, completion_tokens, cached_tokens)
         return b"%b%b,%b]}\n\n%b" % (self._base, counts, self._mode, sse.DONE)
 
     def error(self, error: ApiError) -> bytes:

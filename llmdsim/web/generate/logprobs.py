@@ -1,4 +1,4 @@
-"""Log probabilities as generate replies have them: by ids, or as in chats."""
+"""Log probabilities of ids, as generate replies have them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from llmdsim.reply.logprobs import candidates
-from llmdsim.web.logprobs import MOST_ALTERNATIVES, ChatLogprobs
+from llmdsim.web.logprobs import MOST_ALTERNATIVES
 
 json = msgspec.json.encode
 
@@ -35,10 +35,3 @@ class TokenLogprobs:
             for rank, candidate in enumerate(candidates(token_id, text, position, self._others), start=1)
         ]
         return {**top[0], "top_logprobs": top}
-
-
-class TextLogprobs(ChatLogprobs):
-    """A chat's, with all alternatives that the engine looked at."""
-
-    def __init__(self, alternatives: int, as_ids: bool) -> None:
-        super().__init__(max(alternatives, 1), as_ids)

@@ -18,7 +18,7 @@ from llmdsim.web.generate.body import generate_body
 from llmdsim.web.generate.conversion import TokensRequest, refuse_too_many, sampled_of, text_of
 from llmdsim.web.generate.derender import derender_plan
 from llmdsim.web.generate.frames import GenerateFrames
-from llmdsim.web.generate.logprobs import TextLogprobs, TokenLogprobs
+from llmdsim.web.generate.logprobs import TokenLogprobs
 from llmdsim.web.generate.request import GenerateRequest, checked, typed
 from llmdsim.web.generate.scores import scores_json
 from llmdsim.web.generation import Answer, asks_of, generate
@@ -123,4 +123,5 @@ class Generate:
             return None
         if wanted.output_mode == "tokens":
             return TokenLogprobs(count)
-        return TextLogprobs(count, as_ids) if wanted.output_mode == "text" else ChatLogprobs(count, as_ids)
+        # A text's are a chat's, and list all that the engine looked at.
+        return ChatLogprobs(max(count, 1) if wanted.output_mode == "text" else count, as_ids)

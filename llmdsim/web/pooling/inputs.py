@@ -13,7 +13,7 @@ from llmdsim.web.context_length import check_context, over_context
 from llmdsim.web.errors import ApiError
 from llmdsim.web.messages import Message
 from llmdsim.web.pooling.request import InputRequest, PoolingRequest
-from llmdsim.web.prompts import ids_prompt, is_short, text_prompt
+from llmdsim.web.prompts import prompt_of
 
 #: Prompts that are looked at in half a millisecond.
 PROMPTS_AT_ONCE = 64
@@ -55,12 +55,7 @@ def tokenized(
     for place, item in enumerate(given, start=1):
         if place % PROMPTS_AT_ONCE == 0:
             yield
-        if not isinstance(item, str):
-            prompt = ids_prompt(context, request, Prompt(context.tokenizer, ids=item))
-        elif is_short(context, request, item):
-            prompt = Prompt(context.tokenizer, item)
-        else:
-            prompt = yield from text_prompt(context, request, item)
+        prompt = yield from prompt_of(context, request, item)
         check_context(request, len(prompt), context.limits)
         if not len(prompt):
             raise ApiError(400, "The prompt cannot be empty.")

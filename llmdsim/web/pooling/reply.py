@@ -10,7 +10,7 @@ from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context import Context, Served
 from llmdsim.web.errors import ApiError
 from llmdsim.web.reply_head import reply_head
-from llmdsim.web.usage import usage
+from llmdsim.web.usage import NO_DETAILS, usage
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
@@ -42,8 +42,7 @@ class PoolingReply:
 
     def usage(self) -> bytes:
         """The usage object of all routes but two."""
-        nulls = b',"prompt_tokens_details":null,"completion_tokens_details":null'
-        return usage(self.prompt_tokens, 0, nulls)
+        return usage(self.prompt_tokens, 0, NO_DETAILS)
 
     def short_usage(self) -> bytes:
         """The usage object without what pooling never has."""

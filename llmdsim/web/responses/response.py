@@ -16,8 +16,8 @@ from llmdsim.web.responses.output_items import CustomCall, FunctionCall, Item, M
 from llmdsim.web.responses.request import ResponsesRequest
 from llmdsim.web.responses.response_object import ResponseObject, usage
 from llmdsim.web.responses.tools import Callee
+from llmdsim.web.transfer import transfer_members
 from llmdsim.web.wants import ReplyWants
-from llmdsim.web.whole import transfer_members
 
 NULL = b"null"
 json = msgspec.json.encode
@@ -86,7 +86,7 @@ class Response:
         )
         if self._transfer is None:
             # Once, for every time tells of blocks of its own.
-            self._transfer = transfer_members(wants, [sequence])
+            self._transfer = transfer_members(wants.prefill, sequence)
         messages = None
         if self._prompt is not None:
             said = raw_message(reply.text(), json(reply.ids(0, reply.total)))

@@ -10,13 +10,10 @@ from llmdsim.web.errors import ApiError
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.responses import tools
 from llmdsim.web.responses.request import ResponsesRequest, TextConfig
-from llmdsim.web.sampling import Sampling
+from llmdsim.web.sampling import GREEDY_BELOW, Sampling
 
 NULL = b"null"
 json = msgspec.json.encode
-
-#: A temperature below this is greedy sampling, for which vLLM tells a top_p of 1.
-_GREEDY_BELOW = 1e-5
 
 
 class ResponseObject:
@@ -28,7 +25,8 @@ class ResponseObject:
     def __init__(self, request: ResponsesRequest, sampled: Sampling, head: ReplyHead) -> None:
         self.id = head.id
         self.cancelled = False
-        greedy = sampled.temperature < _GREEDY_BELOW
+        # Of greedy sampling vLLM tells a top_p of 1.
+        greedy = sampled.temperature < GREEDY_BELOW
         caching = request.prompt_cache_options
         self._head = b'{"id":%b,"created_at":%d,"incomplete_details":' % (json(head.id), head.created)
         self._echo = b',"instructions":%b,"metadata":%b,"model":%b,"object":"response","output":[' % (
