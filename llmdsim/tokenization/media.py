@@ -76,7 +76,10 @@ def items_of(messages: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 def media_tokens(messages: Iterable[Mapping[str, Any]]) -> int:
     """The tokens that all media of a conversation take."""
-    return sum([TOKENS[item.modality] for item in items_of(messages)])
+    total = 0
+    for modality, _ in items_of(messages):
+        total += TOKENS[modality]
+    return total
 
 
 def _shortened(source: str) -> str:

@@ -31,8 +31,7 @@ def finish_members(
     told = reason or sequence.finish_reason or ""
     if prefill is not None:
         told = prefill.finish_reason(told)
-    stop_reason = None
-    if reply is not None and sequence.finish_reason == reply.finish_reason:
-        stop_reason = reply.stop_reason
-    shown = b"null" if stop_reason is None else json(stop_reason)
-    return b'"finish_reason":"%b","stop_reason":%b' % (told.encode(), shown)
+    matched = b"null"
+    if reply is not None and reply.stop_reason is not None and sequence.finish_reason == reply.finish_reason:
+        matched = json(reply.stop_reason)
+    return b'"finish_reason":"%b","stop_reason":%b' % (told.encode(), matched)

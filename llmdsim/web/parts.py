@@ -68,8 +68,7 @@ def message_members(sequence: EngineSequence, choice: ChoiceWants) -> bytes:
     reply = sequence.reply
     assert reply is not None
     if not choice.parted:
-        content = b'"content":"%b%b"' % (choice.lead, reply.json_text())
-        return content + _NO_MORE + b',"reasoning":null'
+        return b'"content":"%b%b"%b,"reasoning":null' % (choice.lead, reply.json_text(), _NO_MORE)
     texts = {"text": "", "reasoning": ""}
     calls = []
     for part, text in zip(reply.parts, reply.part_texts(), strict=True):
