@@ -8,7 +8,7 @@ from llmdsim.reply.bank import Bank
 from llmdsim.reply.composer import Composer
 from llmdsim.reply.length import peer_length, readme_length, unrequested_length
 from llmdsim.reply.reply import LongSentenceReply, Reply, ShortSentenceReply, TextReply
-from llmdsim.reply.stopping import find_ending, held_back
+from llmdsim.reply.stopping import stopped
 from llmdsim.tokenization import Layout, Prompt, Tokenizer
 
 #: All that a server without a language model says.
@@ -61,7 +61,7 @@ class Author:
         finish_reason = "length" if total == most else "stop"
         if ask.stop or ask.stop_token_ids:
             ids, texts = self._bank.tokens(total, random)
-            return _stopped(Layout.of(texts, ids), finish_reason, ask)
+            return TextReply(*stopped(Layout.of(texts, ids), finish_reason, ask))
         if total > LONG:
             return LongSentenceReply(self._bank.draw(total, random), total, finish_reason)
         # `Bank.draw`, but laying out the pieces at the same time: this is nearly every reply.
@@ -89,17 +89,7 @@ class Author:
         if not self._echo_ignores_max_tokens and len(said.ids) >= ask.max_tokens:
             said = said.cut(ask.max_tokens)
             finish_reason = "length"
-        return _stopped(said, finish_reason, ask)
-
-
-def _stopped(said: Layout, finish_reason: str, ask: Ask) -> TextReply:
-    """The reply made of these tokens, up to the first stop the ask names."""
-    text, ends, ids = said
-    ending = find_ending(text, ends, ids, ask) if ask.stop or ask.stop_token_ids else None
-    if ending is None:
-        return TextReply(said, finish_reason, held_back=held_back(ask))
-    total, shown, reason = ending
-    return TextReply(said.cut(total), "stop", reason, shown, held_back(ask))
+        return TextReply(*stopped(said, finish_reason, ask))
 
 
 def _seeded(seed: int, prompt: Prompt) -> Random:

@@ -14,7 +14,7 @@ from llmdsim.reply.plan import Constraint, Function, Plan
 from llmdsim.reply.regex import regex
 from llmdsim.reply.reply import TEXT_ONLY, Part
 from llmdsim.reply.schema import Schema
-from llmdsim.reply.stopping import find_ending, held_back
+from llmdsim.reply.stopping import stopped
 from llmdsim.tokenization import Tokenizer
 
 #: The part of an answer's tokens that is reasoning, and how much there is before calls and constrained text.
@@ -79,16 +79,8 @@ class Composer:
         layout, finish_reason = draft.layout(), "stop"
         if draft.total >= ask.max_tokens:
             layout, finish_reason = layout.cut(ask.max_tokens), "length"
-        shown: int | None = None
-        stop_reason: str | int | None = None
-        if ask.stop or ask.stop_token_ids:
-            ending = find_ending(layout.text, layout.ends, layout.ids, ask)
-            if ending is not None:
-                total, shown, stop_reason = ending
-                layout, finish_reason = layout.cut(total), "stop"
-        return PartedReply(
-            layout, draft.stretches, draft.reasoning, finish_reason, stop_reason, shown, held_back(ask)
-        )
+        ending = stopped(layout, finish_reason, ask)
+        return PartedReply(ending.said, draft.stretches, draft.reasoning, *ending[1:])
 
     def _chosen(self, plan: Plan, random: Random) -> list[Function]:
         """The functions to call, in order; the rules are llm-d-inference-sim's."""

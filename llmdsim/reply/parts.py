@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from llmdsim.reply.reply import TEXT_ONLY, Delta, Part, TextReply
+from llmdsim.reply.reply import Delta, Part, TextReply
 from llmdsim.tokenization import Layout
-
-__all__ = ["TEXT_ONLY", "Delta", "Part", "PartedReply", "Stretch"]
 
 
 class Stretch(NamedTuple):

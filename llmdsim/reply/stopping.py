@@ -8,12 +8,31 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from llmdsim.reply.ask import Ask
+from llmdsim.tokenization import Layout
 
 
 class Ending(NamedTuple):
     total: int  # tokens, the one that completes the stop included
     shown: int  # characters that are shown
     reason: str | int
+
+
+class Stopped(NamedTuple):
+    """What a `TextReply` is made from, in its order."""
+
+    said: Layout
+    finish_reason: str
+    stop_reason: str | int | None
+    shown: int | None
+    held_back: int
+
+
+def stopped(said: Layout, finish_reason: str, ask: Ask) -> Stopped:
+    """These tokens up to the first stop that the ask names; without one they end for `finish_reason`."""
+    ending = find_ending(said.text, said.ends, said.ids, ask) if ask.stop or ask.stop_token_ids else None
+    if ending is None:
+        return Stopped(said, finish_reason, None, None, held_back(ask))
+    return Stopped(said.cut(ending.total), "stop", ending.reason, ending.shown, held_back(ask))
 
 
 def held_back(ask: Ask) -> int:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmdsim.reply.draft import Draft
-from llmdsim.reply.parts import Part, PartedReply
+from llmdsim.reply.parts import PartedReply
+from llmdsim.reply.reply import Part
 from tests.reply.asks import TOKENIZER
 
 TEXTS = st.text(max_size=12)

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmdsim.reply.ask import Ask
-from llmdsim.reply.author import _stopped
 from llmdsim.reply.reply import Reply, TextReply
-from llmdsim.reply.stopping import Ending, find_ending
+from llmdsim.reply.stopping import Ending, find_ending, stopped
 from llmdsim.tokenization import Layout
 from tests.reply.asks import ask, author, requested
 
@@ -135,7 +134,7 @@ def test_replies_stop_as_if_read_token_by_token(
     ids = [index * 7 % 20 for index in range(len(pieces))]
     wanted = ask(stop=stop, stop_token_ids=stop_ids, min_tokens=min_tokens, include_stop=include)
     total, shown, reason = as_read(pieces, ids, wanted)
-    reply = _stopped(Layout.of(pieces, ids), "length", wanted)
+    reply = TextReply(*stopped(Layout.of(pieces, ids), "length", wanted))
 
     assert (reply.total, reply.text(), reply.stop_reason) == (total, shown, reason)
     assert reply.finish_reason == ("length" if reason is None else "stop")

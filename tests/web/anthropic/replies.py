@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from llmdsim.reply.ask import Ask
-from llmdsim.reply.parts import Part, PartedReply, Stretch
+from llmdsim.reply.parts import PartedReply, Stretch
 from llmdsim.reply.plan import Function, Plan
-from llmdsim.reply.reply import Reply
+from llmdsim.reply.reply import Part, Reply
 from llmdsim.tokenization import Layout
 from tests.web.rig import RankRig
 

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmdsim.reply.parts import Part, PartedReply
+from llmdsim.reply.parts import PartedReply
+from llmdsim.reply.reply import Part
 from llmdsim.web.anthropic.blocks import Blocks
 from tests.web.anthropic.answers import blocks, events
 from tests.web.anthropic.replies import SAYS, THINKS, calls, reply_of
