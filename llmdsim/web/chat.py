@@ -14,6 +14,7 @@ from llmdsim.web.encoder import encodings, media_hashes
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL, ChatFrames
 from llmdsim.web.generation import Answer, asks_of, generate
+from llmdsim.web.images import Images
 from llmdsim.web.logprobs import ChatLogprobs
 from llmdsim.web.prompts import ids_json
 from llmdsim.web.reply_head import reply_head
@@ -33,6 +34,7 @@ class Chat:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._images = Images(context.config)
 
     def mount(self, app: Klein) -> None:
         """Add the route."""
@@ -50,7 +52,8 @@ class Chat:
         if len(request.body) > LONG_BODY:
             yield
         served = context.admit(request, chat.model)
-        conversation = yield from prepare(context, chat, context.wants_image(request))
+        image = context.config.omni and self._images.wanted(request, context.config)
+        conversation = yield from prepare(context, chat, image)
         prompt, sampled, plan = conversation.prompt, conversation.sampled, conversation.plan
         role, lead = self._role_and_lead(chat)
         # What hides the text of tokens hides their ids and log probabilities as well (vLLM).

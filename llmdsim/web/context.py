@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from llmdsim.web.driver import Driver
 from llmdsim.web.errors import shutting_down, unknown_model
 from llmdsim.web.failures import Failures
 from llmdsim.web.generation_request import GenerationRequest
-from llmdsim.web.images import Images
 from llmdsim.web.limits import Limits
 from llmdsim.web.suspension import Suspension
 from llmdsim.web.transfer import Connector
@@ -25,11 +23,6 @@ from llmdsim.web.turns import Turns
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
-
-#: Ends any request with finish reason `cache_threshold`, if it is true.
-FORCED_THRESHOLD = b"x-cache-threshold-finish-reason"
-#: What headers have for true (Go's strconv.ParseBool).
-TRUE = frozenset((b"1", b"t", b"T", b"TRUE", b"true", b"True"))
 
 #: The vLLM whose behaviour is simulated.
 VLLM_VERSION = "0.33.0"
@@ -74,7 +67,6 @@ class Context:
     model: str = field(init=False)
     base: Served = field(init=False)
     connector: Connector = field(init=False)
-    _images: Images = field(init=False)
     adapters: Adapters = field(init=False)
     #: The system fingerprint as JSON.
     fingerprint_json: bytes = field(init=False)
@@ -99,7 +91,6 @@ class Context:
         digest = zlib.crc32(json(shown(config)))
         self.fingerprint_json = json(f"vllm-{VLLM_VERSION}-{digest:08x}")
         self.connector = Connector(config)
-        self._images = Images(config)
         self.serve_on(self.port)
 
     def serve_on(self, port: int) -> None:
@@ -141,24 +132,6 @@ class Context:
         """Whether log probabilities show `token_id:N` in place of texts."""
         asked = request.return_tokens_as_token_ids
         return self.config.return_tokens_as_token_ids if asked is None else asked
-
-    def cache_threshold(self, request: Request, asked: float | None) -> float | None:
-        """What part of a prompt must be cached, lest its request end at once; None for no such condition.
-
-        `asked` is the request's own, which wins over that of all; outside 0 to 1 it means nothing.
-        """
-        if request.headers.get(FORCED_THRESHOLD) in TRUE:
-            return math.inf
-        config = self.config
-        if not config.enable_kvcache:
-            return None
-        if asked is not None and 0.0 <= asked <= 1.0:
-            return asked or None
-        return config.global_cache_hit_threshold or None
-
-    def wants_image(self, request: Request) -> bool:
-        """Whether the answer to a chat has an image."""
-        return self.config.omni and self._images.wanted(request, self.config, TRUE)
 
     @property
     def welcoming(self) -> bool:

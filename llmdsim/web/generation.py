@@ -14,6 +14,7 @@ from llmdsim.reply.ask import Ask
 from llmdsim.reply.plan import Plan
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.account import Account
+from llmdsim.web.cache_threshold import cache_threshold
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import GenerationRequest
@@ -130,7 +131,7 @@ def generate(
             index = len(sequences)
             sequences.append(EngineSequence(ask, sinks[index], index, family, head.id, adapter))
     answer.sequences = sequences
-    threshold = context.cache_threshold(request, asked.cache_hit_threshold)
+    threshold = cache_threshold(context.config, request, asked.cache_hit_threshold)
     if threshold is not None:
         for sequence in sequences:
             sequence.cache_hit_threshold = threshold

@@ -8,6 +8,7 @@ from struct import pack
 from zlib import compress, crc32
 
 from llmdsim.config import Config
+from llmdsim.web.flags import is_set
 from llmdsim.wire.request import Request
 
 #: Asks for an image, if it is true.
@@ -41,8 +42,6 @@ class Images:
     def __init__(self, config: Config) -> None:
         self._random = Random(None if config.seed is None else f"images {config.seed}")
 
-    def wanted(self, request: Request, config: Config, true: frozenset[bytes]) -> bool:
+    def wanted(self, request: Request, config: Config) -> bool:
         """Whether the answer to `request` has an image: because it asks for one, or by chance."""
-        if request.headers.get(SEND_IMAGE) in true:
-            return True
-        return self._random.random() * 100 < config.image_emission_rate
+        return is_set(request, SEND_IMAGE) or self._random.random() * 100 < config.image_emission_rate
