@@ -13,7 +13,7 @@ from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import MAX_STOP_STRINGS, Int64, StructuredOutputs
 from llmdsim.web.ids import hex_digits
 from llmdsim.web.reply_head import LONGEST_ID
-from llmdsim.web.responses import input_items, tools
+from llmdsim.web.responses import input_items, tool_input
 
 #: The member of `include` that asks for log probabilities; the others change nothing.
 LOGPROBS = "message.output_text.logprobs"
@@ -176,8 +176,8 @@ def _may_be_refused(request: ResponsesRequest) -> bool:
 
 def _read_leniently(body: bytes) -> ResponsesRequest:
     data = decoding.parse(body)
-    tools.settle_choice(data)
-    tools.refuse_grammars(data)
+    tool_input.settle_choice(data)
+    tool_input.refuse_grammars(data)
     if data.get("prompt") is not None:
         raise ApiError.parameter("Prompt templates are not supported.", "prompt")
     if data.get("background") and not data.get("store", True):
@@ -217,7 +217,7 @@ _SPECIAL: dict[str, coercion.Reader] = {
     "input": input_items.read,
     "prompt_cache_retention": _read_retention,
     "text": _read_text,
-    "tool_choice": tools.read_choice,
-    "tools": tools.read,
+    "tool_choice": tool_input.read_choice,
+    "tools": tool_input.read,
     "top_logprobs": _read_top_logprobs,
 }

@@ -8,8 +8,8 @@ import msgspec
 
 from llmdsim.web.errors import ApiError
 from llmdsim.web.reply_head import ReplyHead
-from llmdsim.web.responses import tools
 from llmdsim.web.responses.request import ResponsesRequest, TextConfig
+from llmdsim.web.responses.tool_echo import echoed, echoed_choice
 from llmdsim.web.sampling import GREEDY_BELOW, Sampling
 
 NULL = b"null"
@@ -37,8 +37,8 @@ class ResponseObject:
         before_status = {
             "parallel_tool_calls": request.parallel_tool_calls is not False,
             "temperature": sampled.temperature,
-            "tool_choice": tools.echoed_choice(request.tool_choice),
-            "tools": tools.echoed(request.tools),
+            "tool_choice": echoed_choice(request.tool_choice),
+            "tools": echoed(request.tools),
             "top_p": 1.0 if greedy or request.top_p is None else request.top_p,
             "background": bool(request.background),
             "max_output_tokens": sampled.max_tokens,
