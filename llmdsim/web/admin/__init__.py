@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from klein import Klein
 
 from llmdsim.web.admin import aborting, caches, configuration, information, pause, sleep, workers
 from llmdsim.web.context import Context
-
-#: Their paths.
-PATHS: Final = (
-    *sleep.PATHS,
-    *pause.PATHS,
-    *aborting.PATHS,
-    *caches.PATHS,
-    *information.PATHS,
-    *workers.PATHS,
-    *configuration.PATHS,
-)
 
 
 class Admin:

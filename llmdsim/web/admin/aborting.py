@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 import msgspec
 from klein import Klein
@@ -16,8 +15,6 @@ from llmdsim.web.takes import takes
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
-
-PATHS: Final = ("/abort_requests", "/inference/v1/abort_requests")
 
 
 class AbortRequest(msgspec.Struct):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 from klein import Klein
 
@@ -12,8 +10,6 @@ from llmdsim.web.query import read_query
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
-
-PATHS: Final = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
 
 
 class ResetQuery(msgspec.Struct):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from klein import Klein
@@ -18,8 +18,6 @@ from llmdsim.wire.request import Request
 log = Logger()
 
 json = msgspec.json.encode
-
-PATHS: Final = ("/admin/config", "/fake_metrics")
 
 
 class Configuration:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 from klein import Klein
@@ -16,8 +16,6 @@ from llmdsim.web.query import read_query
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
-
-PATHS: Final = ("/server_info", "/kv_event_sources", "/query")
 
 
 class InfoQuery(msgspec.Struct):
@@ -34,7 +32,11 @@ class Information:
 
     def mount(self, app: Klein) -> None:
         """Add the routes."""
-        for path, handler in zip(PATHS, (self.server_info, self.kv_event_sources, self.query), strict=True):
+        for path, handler in (
+            ("/server_info", self.server_info),
+            ("/kv_event_sources", self.kv_event_sources),
+            ("/query", self.query),
+        ):
             app.route(path, methods=["GET"], endpoint=path)(handler)
 
     def server_info(self, request: Request) -> None:

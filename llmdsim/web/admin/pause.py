@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 from klein import Klein
 from twisted.internet.defer import Deferred
@@ -18,8 +16,6 @@ from llmdsim.wire.request import Request
 log = Logger()
 
 json = msgspec.json.encode
-
-PATHS: Final = ("/pause", "/resume", "/is_paused")
 
 
 class PauseQuery(msgspec.Struct):

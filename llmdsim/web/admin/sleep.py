@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from klein import Klein
@@ -18,8 +18,6 @@ from llmdsim.wire.request import Request
 log = Logger()
 
 json = msgspec.json.encode
-
-PATHS: Final = ("/sleep", "/wake_up", "/is_sleeping")
 
 
 class SleepQuery(msgspec.Struct):
@@ -37,10 +35,9 @@ class Sleep:
 
     def mount(self, app: Klein) -> None:
         """Add the routes."""
-        for path, methods, handler in zip(
-            PATHS, ("POST", "POST", "GET"), (self.sleep, self.wake_up, self.is_sleeping), strict=True
-        ):
-            app.route(path, methods=[methods], endpoint=path)(handler)
+        app.route("/sleep", methods=["POST"], endpoint="sleep")(self.sleep)
+        app.route("/wake_up", methods=["POST"], endpoint="wake_up")(self.wake_up)
+        app.route("/is_sleeping", methods=["GET"], endpoint="is_sleeping")(self.is_sleeping)
 
     def sleep(self, request: Request) -> Deferred[None] | None:
         """Put the engine to sleep, if that is enabled; otherwise say that it is awake."""

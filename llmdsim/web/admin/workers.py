@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from klein import Klein
@@ -13,8 +13,6 @@ from llmdsim.web.takes import takes
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
-
-PATHS: Final = ("/collective_rpc", "/start_profile", "/stop_profile", "/is_scaling_elastic_ep")
 
 
 class RpcRequest(msgspec.Struct):
@@ -43,8 +41,11 @@ class Workers:
 
     def mount(self, app: Klein) -> None:
         """Add the routes."""
-        for path, handler in zip(
-            PATHS, (self.rpc, self.start_profile, self.stop_profile, self.scaling), strict=True
+        for path, handler in (
+            ("/collective_rpc", self.rpc),
+            ("/start_profile", self.start_profile),
+            ("/stop_profile", self.stop_profile),
+            ("/is_scaling_elastic_ep", self.scaling),
         ):
             app.route(path, methods=["POST"], endpoint=path)(handler)
 

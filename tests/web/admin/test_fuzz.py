@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from twisted.logger import LogLevel, capturedLogs
 
-from llmdsim.web.admin import PATHS
+from llmdsim.web.admin import Admin
+from llmdsim.web.router import new_app, routes_of
 from tests.web.admin.operator import SLEEPY, begin, call
 from tests.web.answers import refused
 from tests.web.clients import CHAT, TEXT, events, fields, finishes, request
@@ -33,6 +34,16 @@ FLAGS = (
 )
 RUNS = 60
 STEPS = 60
+
+
+def paths() -> list[str]:
+    """Those of the routes, in the order they were added."""
+    app = new_app()
+    Admin(RankRig().rank.context).mount(app)
+    return list(dict.fromkeys(route.rule for route in routes_of(app)))
+
+
+PATHS = paths()
 
 QUERIES = (
     *("",) * 6,

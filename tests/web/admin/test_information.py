@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from llmdsim.web.admin import PATHS
 from tests.web.admin.operator import call, told
 from tests.web.clients import TEXT
 from tests.web.rig import RankRig
@@ -77,11 +76,3 @@ def test_workers_have_nothing_to_say() -> None:
     assert told(rig, "POST", "/collective_rpc", {"method": "f", "args": [1]}) == {"results": [None]}
     assert call(rig, "POST", "/collective_rpc", {}).status == 400
     assert told(rig, "POST", "/is_scaling_elastic_ep")["is_scaling_elastic_ep"] is False
-
-
-def test_every_path_is_listed() -> None:
-    rig = RankRig()
-    assert len(PATHS) == len(set(PATHS))
-    for path in PATHS:
-        # A wrong method is not found only where there is no route.
-        assert call(rig, "PUT", path).status == 405, path
