@@ -267,6 +267,7 @@ def test_what_matches_is_what_python_matches(pattern: str, text: str) -> None:
         assert expression.matches(text) == bool(compiled.search(text))
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 @settings(max_examples=500)
 @given(st.text(r"ab\dwpPuxkZ1{}[]()?*+|^$.,<>=!:-#P &i", max_size=24), st.integers(0, 2**32))
 def test_any_string_is_an_expression_or_invalid(pattern: str, seed: int) -> None:
