@@ -10,7 +10,7 @@ from llmdsim.tokenization.chat import last_text
 from llmdsim.web.chat_request import ChatRequest, decode_chat
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.conversation import prepare
-from llmdsim.web.encoder import encodings, media_hashes
+from llmdsim.web.encoder import encodings_of
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL, ChatFrames
 from llmdsim.web.generation import Answer, asks_of, generate
@@ -79,10 +79,9 @@ class Chat:
             continuous_usage=context.always_usage or chat.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
             reasoning=bool(context.config.reasoning_parser),
+            ec_transfer=encodings_of(context.config, chat),
             prompt_logprobs=sampled.prompt_logprobs,
         )
-        if context.config.mm_encoder_only and not chat.stream and (hashes := media_hashes(chat.messages)):
-            wants.ec_transfer = encodings(hashes)
         asks = asks_of(context, prompt, conversation.echoed, sampled, plan)
         answer: Answer
         if chat.stream:

@@ -24,7 +24,7 @@ def features_of(messages: Sequence[Mapping[str, Any]], prompt: Prompt) -> dict[s
     ranges: dict[str, list[dict[str, int]]] = {}
     ends = prompt.layout.ends
     at = 0
-    for item, name in zip(items, media_hashes(messages), strict=True):
+    for item, name in zip(items, media_hashes(items), strict=True):
         shown = f"{item.line}\n{item.placeholders}"
         found = prompt.text.find(shown, at)
         if found < 0:

@@ -13,7 +13,7 @@ from llmdsim.web.anthropic.request import CountTokensRequest, MessagesRequest
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.context_length import check_context
 from llmdsim.web.conversation import chat_text, prepare
-from llmdsim.web.encoder import encodings, media_hashes
+from llmdsim.web.encoder import encodings_of
 from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.plans import plan_of
 from llmdsim.web.prompts import text_prompt
@@ -61,9 +61,8 @@ class Messages:
             choices=[ChoiceWants(prompt, parted=plan is not None and plan.parted)],
             prompt_tokens=len(prompt),
             cached=context.config.enable_prompt_tokens_details,
+            ec_transfer=encodings_of(context.config, chat),
         )
-        if context.config.mm_encoder_only and not chat.stream and (hashes := media_hashes(chat.messages)):
-            wants.ec_transfer = encodings(hashes)
         head = reply_head(context, request, served, "chatcmpl-", "")
         asks = asks_of(context, prompt, conversation.echoed, conversation.sampled, plan)
         answer: Answer
