@@ -63,7 +63,7 @@ class Composer:
         for function in functions:
             if draft.total >= ask.max_tokens:
                 break  # nobody would see it
-            draft.markup(f'<tool_call>{{"name": {_json(function.name)}, "arguments": ')
+            draft.markup(f'<tool_call>{{"name": {_quoted(function.name)}, "arguments": ')
             draft.text(self._arguments(function, random), Part("call", function.name))
             draft.markup("}</tool_call>")
         if said is not None:
@@ -101,8 +101,9 @@ class Composer:
             return "{}"
         # Arguments are an object, whatever the schema says.
         wanted = parameters.get("type", "object")
-        text = self._json({**parameters, "type": "object"}, random)
-        return self._counted(text, wanted == "object" or (isinstance(wanted, list) and "object" in wanted))
+        fits = wanted == "object" or (isinstance(wanted, list) and "object" in wanted)
+        text, conforming = Schema({**parameters, "type": "object"}).generate(random, self._settings)
+        return self._counted(text, conforming and fits)
 
     def _constrained(self, constraint: Constraint | None, random: Random) -> str | None:
         """The text that satisfies a constraint; None for a free one."""
@@ -126,5 +127,5 @@ class Composer:
         return text
 
 
-def _json(text: str) -> str:
+def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()

@@ -42,13 +42,12 @@ _FLAT = (
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """`to_decode`: this is a prefill, whose blocks another server reads; `from_prefill`: one that reads them.
+    """`to_decode`: this is a prefill, whose blocks another server reads; else it reads those of another.
 
     `cached` is how many tokens the prefill found cached, where the request tells.
     """
 
     to_decode: bool
-    from_prefill: bool
     cached: int | None
 
 
@@ -65,11 +64,11 @@ def transfer_of(request: GenerationRequest) -> Transfer | None:
             "do_remote_decode": request.do_remote_decode,
             "do_remote_prefill": request.do_remote_prefill,
         }
-    to_decode, from_prefill = bool(params.get("do_remote_decode")), bool(params.get("do_remote_prefill"))
-    if not to_decode and not from_prefill:
+    to_decode = bool(params.get("do_remote_decode"))
+    if not to_decode and not params.get("do_remote_prefill"):
         return None
     cached = params.get("remote_prefill_cached_tokens")
-    return Transfer(to_decode, from_prefill, cached if type(cached) is int and 0 <= cached < 2**63 else None)
+    return Transfer(to_decode, cached if type(cached) is int and 0 <= cached < 2**63 else None)
 
 
 class Connector:

@@ -233,3 +233,10 @@ def test_every_plan_keeps_its_bounds(
     if not (stop and reply.stop_reason):
         assert reply.total >= least
         assert reply.finish_reason == ("length" if reply.total == most else "stop")
+
+
+def test_arguments_that_cannot_follow_their_schema_count_once() -> None:
+    writer = author()
+    function = Function("f", {"type": "array", "not": {}})
+    writer.write(ask(max_tokens=PLENTY, plan=Plan(functions=(function,), calls="named")))
+    assert writer.composer.nonconforming == 1
