@@ -149,7 +149,7 @@ class Config:
         effective=True,
         hint="give a number, there is no model to take it from",
     )
-    max_loras: int = option(1, "LoRA adapters in one batch", low=1, group="Model")
+    max_loras: int = option(1, "LoRA adapters in one batch", low=1, group="Model", effective=True)
     max_cpu_loras: int = option(0, "LoRA adapters kept in CPU memory; 0 is --max-loras", low=0, group="Model")
     lora_modules: tuple[LoraModule, ...] = option(
         (),
@@ -373,6 +373,14 @@ class Config:
         runtime=True,
         group="Latency",
         effective=True,
+    )
+    speed: float = option(
+        1.0,
+        "How many times faster than real time every latency runs, for tests that cannot wait",
+        low=1e-3,
+        high=1e3,
+        runtime=True,
+        group="Latency",
     )
 
     # -- Tool calls ------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 
 from llmdsim.engine.pacing import Pacing
+from llmdsim.engine.residency import Residency
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
+from llmdsim.engine.waiting import Waiting
 from llmdsim.reply.ask import Ask
 from llmdsim.reply.cut import CutReply
 from llmdsim.reply.reply import Reply
@@ -24,7 +25,10 @@ class QueueFull(Exception):
 
 
 class Engine:
-    """Runs at most `max_num_seqs` sequences and queues at most `max_waiting` more, first come first served.
+    """Runs at most `max_num_seqs` sequences and queues at most `max_waiting` more.
+
+    First come, first served or, `by_priority`, the least `priority` first. `residency` says which adapters
+    may run together.
 
     `write` makes the reply of a sequence at the moment it is given a slot. Time is passed in, in monotonic
     seconds; `seconds` tells it anew, to see how long writing took. `faults` collects what sinks and `write`
@@ -39,6 +43,8 @@ class Engine:
         write: Callable[[Ask], Reply],
         stats: Stats,
         seconds: Callable[[], float],
+        residency: Residency,
+        by_priority: bool = False,
     ) -> None:
         self.stats = stats
         self.pacing = pacing
@@ -51,7 +57,10 @@ class Engine:
         self._seconds = seconds
         #: How long this turn's starts took: what a client may ask for takes milliseconds to write.
         self._writing = 0.0
-        self._waiting: OrderedDict[Sequence, None] = OrderedDict()
+        #: Whether some were not started for want of that time.
+        self._interrupted = False
+        self._waiting = Waiting(by_priority)
+        self._residency = residency
         self._running: dict[Sequence, None] = {}
         self._admitting = False
 
@@ -72,13 +81,13 @@ class Engine:
         ):
             # Nearly every request: no queue to go through.
             (sequence,) = sequences
-            if sequence.ask.is_easy:
+            if sequence.ask.is_easy and sequence.adapter is None:
                 sequence.arrival = now
                 self._start(sequence, now)
                 return
         for sequence in sequences:
             sequence.arrival = now
-            self._waiting[sequence] = None
+            self._waiting.add(sequence)
         self._admit(now)
 
     def abort(self, sequence: Sequence, now: float) -> None:
@@ -137,7 +146,7 @@ class Engine:
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which there is something to do, or None."""
-        if self._waiting and self.stats.running < self._slots:
+        if self._interrupted and self._waiting and self.stats.running < self._slots:
             return 0.0  # as soon as there is a turn
         return self.pacing.next_deadline()
 
@@ -170,6 +179,8 @@ class Engine:
         sequence.running = True
         self._running[sequence] = None
         stats.running += 1
+        if sequence.adapter is not None:
+            self._residency.take(sequence.adapter)
         threshold = sequence.cache_hit_threshold
         if threshold is not None and sequence.cached_tokens < threshold * sequence.prompt_tokens:
             # Another server, which has more of the prompt in its cache, or a prefill elsewhere is to do it.
@@ -193,9 +204,14 @@ class Engine:
         self._admitting = True
         before = self._seconds()
         try:
-            while waiting and stats.running < self._slots and self._writing < MOST_WRITING:
-                sequence, _ = waiting.popitem(last=False)
+            while waiting and stats.running < self._slots:
+                self._interrupted = self._writing >= MOST_WRITING
+                if self._interrupted:
+                    break
+                sequence = waiting.pop(self._residency.can_start)
                 stats.waiting = len(waiting)
+                if sequence is None:
+                    break  # all that wait need adapters that have no room yet
                 self._start(sequence, now)
                 after = self._seconds()
                 self._writing += after - before
@@ -252,10 +268,12 @@ class Engine:
             sequence.running = False
             del self._running[sequence]
             stats.running -= 1
+            if sequence.adapter is not None:
+                self._residency.release(sequence.adapter)
             if sequence.reply is not None and reason not in COMPLETE:
                 self.pacing.drop(sequence)
-        elif sequence in self._waiting:
-            del self._waiting[sequence]
+        elif sequence.waiting:
+            self._waiting.remove(sequence)
             stats.waiting = len(self._waiting)
         if reason == "cache_threshold":
             stats.below_threshold += 1

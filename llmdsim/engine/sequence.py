@@ -57,6 +57,8 @@ class Sequence:
         "in_tail",
         "index",
         "last_token_at",
+        "order",
+        "priority",
         "prompt_tokens",
         "reply",
         "request_id",
@@ -65,6 +67,7 @@ class Sequence:
         "scheduled_at",
         "sink",
         "tail",
+        "waiting",
     )
 
     def __init__(
@@ -75,6 +78,7 @@ class Sequence:
         family: Family | None = None,
         request_id: str = "",
         adapter: Adapter | None = None,
+        priority: int = 0,
     ) -> None:
         self.ask = ask
         self.prompt_tokens = len(ask.prompt)
@@ -83,6 +87,7 @@ class Sequence:
         self.family = family
         self.request_id = request_id
         self.adapter = adapter
+        self.priority = priority
         self.reply: Reply | None = None
         self.revealed = 0
         self.cached_tokens = 0
@@ -90,6 +95,9 @@ class Sequence:
         self.tail = 0.0
         self.in_tail = False
         self.running = False
+        self.waiting = False
+        #: Its place in the queue, among all that ever waited.
+        self.order: tuple[int, int] | None = None
         self.finish_reason: str | None = None
         self.arrival = 0.0
         self.scheduled_at = 0.0

@@ -12,6 +12,7 @@ from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
+from llmdsim.engine.residency import Residency
 from llmdsim.engine.stats import Stats
 from llmdsim.metrics import (
     Collector,
@@ -63,6 +64,7 @@ class Rank(Service):
             write=author.write,
             stats=self.stats,
             seconds=clock.seconds,
+            residency=Residency(config.max_loras),
         )
         self.driver = EngineDriver(self.engine, clock)
         self.context = Context(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from llmdsim.engine.adapters import Adapter
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
+from llmdsim.engine.residency import Residency
 from llmdsim.engine.sequence import Family, Sequence
 from llmdsim.engine.stats import Stats
 from llmdsim.reply.plan import Plan
@@ -103,13 +105,30 @@ class Log:
 class Rig:
     """An engine, and `now`, which only the test moves."""
 
-    def __init__(self, slots: int = 2, waiting: int = 100, **latency: object) -> None:
+    def __init__(
+        self,
+        slots: int = 2,
+        waiting: int = 100,
+        *,
+        max_loras: int = 1,
+        by_priority: bool = False,
+        **latency: object,
+    ) -> None:
         self.now = 4096.0  # not 0, which is what a time nobody set would be
         self.started: list[Sequence] = []
         self.settings = Settings(max_num_seqs=slots, **latency)  # type: ignore[arg-type]
         self.pacing = PerRequestPacing(Latency(self.settings))
         self.stats = Stats(max_model_len=4096)
-        self.engine = Engine(slots, waiting, self.pacing, self._write, self.stats, lambda: self.now)
+        self.engine = Engine(
+            slots,
+            waiting,
+            self.pacing,
+            self._write,
+            self.stats,
+            lambda: self.now,
+            Residency(max_loras),
+            by_priority,
+        )
         self._by_ask: dict[Ask, Sequence] = {}
 
     def _write(self, ask: Ask) -> Reply:
@@ -127,11 +146,15 @@ class Rig:
         *,
         index: int = 0,
         family: Family | None = None,
+        adapter: Adapter | None = None,
+        priority: int = 0,
         **ask: object,
     ) -> Sequence:
         """A sequence with a `Log` as its sink."""
         made = Ask(total, **ask)  # type: ignore[arg-type]
-        sequence = Sequence(made, Log(self, then), index, family)  # type: ignore[arg-type]
+        sequence = Sequence(  # type: ignore[arg-type]
+            made, Log(self, then), index, family, adapter=adapter, priority=priority
+        )
         self._by_ask[made] = sequence
         return sequence
 
