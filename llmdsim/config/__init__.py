@@ -1,7 +1,9 @@
 """The options: one table from which flags, environment, YAML, help and documentation come."""
 
 from llmdsim.config.command_line import HelpRequested, VersionRequested
+from llmdsim.config.fake_metrics import FakeLora, FakeMetrics, read_fake_metrics, unknown_members
 from llmdsim.config.help import help_text, options_markdown
+from llmdsim.config.metric_function import MetricFunction, parse_function
 from llmdsim.config.option import ConfigError, LoraModule, Option
 from llmdsim.config.parse import parse
 from llmdsim.config.shown import shown
@@ -13,14 +15,20 @@ __all__ = [
     "OPTIONS",
     "Config",
     "ConfigError",
+    "FakeLora",
+    "FakeMetrics",
     "HelpRequested",
     "LoraModule",
+    "MetricFunction",
     "Option",
     "VersionRequested",
     "help_text",
     "options_markdown",
     "parse",
+    "parse_function",
+    "read_fake_metrics",
     "shown",
+    "unknown_members",
     "updated",
     "validate",
 ]

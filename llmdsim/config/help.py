@@ -21,6 +21,7 @@ _VALUES = {
     "str": "TEXT",
     "duration": "TIME",
     "json": "JSON",
+    "document": "OBJECT",
     "texts": "LIST",
     "lora": "LORA",
 }
@@ -166,6 +167,7 @@ beats the default. A flag that is given empty still counts as given; a variable 
 | TIME | `250ms`, `1.5s`, `1m30s` (ns, us, ms, s, m, h); a bare number is milliseconds if not said otherwise |
 | N | an integer; `4k` is 4000, `4K` is 4096, likewise m, g, t |
 | JSON | an object; also key by key: `--name.key.inner value` |
+| OBJECT | the same, or YAML, or a file of either: a path that ends in .json, .yaml or .yml, or `@path` |
 | LIST | a list of texts in JSON, all at once: `'["a", "b"]'`; in YAML, any list |
 | LORA | `{"name": "a", "path": "/a", "base_model_name": "m"}` or `a=/a` |
 | model | `--model M`, `M` alone, or `serve M`, as with `vllm serve M` |

@@ -13,10 +13,13 @@ DurationInSeconds: TypeAlias = Annotated[float, "s"]
 
 Json: TypeAlias = dict[str, Any]
 
+Document: TypeAlias = Annotated[dict[str, Any], "document"]
+"""An object; written as JSON or YAML, inline or in a file."""
+
 JsonTexts: TypeAlias = Annotated[tuple[str, ...], "json"]
 """Texts; written as one JSON list, where vLLM has it so."""
 
-Kind: TypeAlias = Literal["bool", "int", "float", "str", "duration", "json", "texts", "lora"]
+Kind: TypeAlias = Literal["bool", "int", "float", "str", "duration", "json", "document", "texts", "lora"]
 
 
 class LoraModule(msgspec.Struct, frozen=True):
@@ -131,6 +134,7 @@ _KINDS: dict[object, Kind] = {
     Duration: "duration",
     DurationInSeconds: "duration",
     Json: "json",
+    Document: "document",
     JsonTexts: "texts",
     LoraModule: "lora",
 }

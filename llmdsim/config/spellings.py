@@ -25,7 +25,7 @@ def option_takes(option: Option) -> Takes:
         return "list"
     if option.kind == "bool":
         return "bool"
-    return "json" if option.kind == "json" else "value"
+    return "json" if option.kind in ("json", "document") else "value"
 
 
 def aliases(option: Option) -> tuple[str, ...]:

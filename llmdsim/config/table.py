@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 from llmdsim.config.option import (
+    Document,
     Duration,
     DurationInSeconds,
     Json,
@@ -531,11 +532,19 @@ class Config:
     disable_log_stats: bool = option(
         False, "Leave out the vllm: metrics and the periodic log line", group="Metrics", effective=True
     )
-    fake_metrics: Json | None = option(
-        None, "Values and functions to report in place of measured metrics", runtime=True, group="Metrics"
+    fake_metrics: Document | None = option(
+        None,
+        "Values and functions to report in place of measured metrics (docs/scripted-metrics.md)",
+        runtime=True,
+        group="Metrics",
+        effective=True,
     )
     fake_metrics_refresh_interval: Duration = option(
-        0.1, "How often functions in --fake-metrics are computed", low=1e-6, group="Metrics"
+        0.1,
+        "How often functions in --fake-metrics are computed; at most a thousand times a second",
+        low=1e-6,
+        group="Metrics",
+        effective=True,
     )
 
     # -- Dataset and tokenizer -------------------------------------------------------------------------------

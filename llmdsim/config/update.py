@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from llmdsim.config.durations import LONGEST, NANOSECONDS
+from llmdsim.config.fake_metrics import patched
 from llmdsim.config.option import ConfigError, Option
 from llmdsim.config.table import OPTIONS, Config
 from llmdsim.config.validation import validate
@@ -43,7 +44,7 @@ def _merged(known: dict[str, Any] | None, changes: object) -> object:
         raise ConfigError("fake-metrics: the daemon was not started with --fake-metrics")
     if not isinstance(changes, dict):
         return changes
-    return known | {name: value for name, value in changes.items() if value is not None}
+    return patched(known, changes)
 
 
 def _items(option: Option, raw: object) -> list[object]:
@@ -57,16 +58,19 @@ def _items(option: Option, raw: object) -> list[object]:
 def _read(option: Option, raw: object) -> object:
     text = _text(option, raw)
     if text is None:
-        duration = option.kind == "duration"
-        what = "a duration such as 250ms, or whole nanoseconds" if duration else expected(option)
+        what = _IN_JSON.get(option.kind) or expected(option)
         raise ConfigError(f"{option.name}: {quoted(raw)} is not {what}")
     return read(option, text, option.name)
+
+
+#: What is expected where flags would take more, or other things.
+_IN_JSON = {"duration": "a duration such as 250ms, or whole nanoseconds", "document": "a JSON object"}
 
 
 def _text(option: Option, raw: object) -> object:
     """The value as `read` takes it from flags; None where its JSON type is wrong."""
     match option.kind:
-        case "json":
+        case "json" | "document":
             return raw if isinstance(raw, dict) else None
         case "duration" if isinstance(raw, str):
             return raw if raw == "0" or raw.endswith(tuple(NANOSECONDS)) else None

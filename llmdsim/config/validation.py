@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from llmdsim.config.durations import format_duration
-from llmdsim.config.fake_metrics import fake_metrics_fault
+from llmdsim.config.fake_metrics import read_fake_metrics
 from llmdsim.config.fault import parse_fault
 from llmdsim.config.klog import SEVERITIES, patterns, severity
 from llmdsim.config.option import ConfigError
@@ -60,8 +60,11 @@ def _broken(config: Config) -> Iterator[str]:
         except ValueError as problem:
             yield f"--faults: {problem}"
     yield from _klog(config)
-    if config.fake_metrics is not None and (wrong := fake_metrics_fault(config.fake_metrics)):
-        yield f"--fake-metrics: {wrong}"
+    if config.fake_metrics is not None:
+        try:
+            read_fake_metrics(config.fake_metrics)
+        except ValueError as problem:
+            yield f"--fake-metrics: {problem}"
     ranks = config.data_parallel_size if config.data_parallel_rank < 0 else 1
     if config.port + ranks - 1 > 65535:
         yield f"--data-parallel-size: {ranks} ports from --port {config.port} on end beyond 65535"

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from llmdsim.config.document import read_document
 from llmdsim.config.durations import LONGEST, format_duration, parse_duration
 from llmdsim.config.option import ConfigError, LoraModule, Option
 
@@ -116,6 +117,13 @@ def _object(option: Option, raw: object) -> dict[str, object]:
     return msgspec.json.decode(data, type=dict[str, object])
 
 
+def _document(option: Option, raw: object) -> dict[str, object]:
+    try:
+        return _object(option, read_document(raw) if isinstance(raw, str) else raw)
+    except ConfigError as problem:
+        raise ConfigError(f"--{option.name}: {problem}") from None
+
+
 def _texts(option: Option, raw: object) -> tuple[str, ...]:
     data = raw if isinstance(raw, str) else msgspec.json.encode(raw)
     return msgspec.json.decode(data, type=tuple[str, ...])
@@ -148,6 +156,7 @@ _READERS: dict[str, Callable[[Option, object], object]] = {
     "str": _string,
     "duration": _duration,
     "json": _object,
+    "document": _document,
     "texts": _texts,
     "lora": _lora,
 }
@@ -158,6 +167,7 @@ _NOUNS = {
     "float": "a number",
     "str": "UTF-8 text",
     "json": "a JSON object",
+    "document": "a JSON or YAML object, or a file of one (@path, or .json, .yaml, .yml)",
     "texts": 'a JSON list of texts such as ["a", "b"]',
     "lora": 'a LoRA module such as {"name": "a", "path": "/a"} or a=/a',
 }

@@ -43,6 +43,21 @@ def read_yaml_file(path: str) -> Given:
     return given
 
 
+def yaml_object(text: str, shown: str) -> object:
+    """The data of a YAML mapping. Raises ConfigError for anything else, with `shown` and the line."""
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            raise ConfigError(f"{shown}: not a mapping")
+        _refuse_duplicates(shown, root)
+        return loader.construct_document(root)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{shown}{_problem(error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{shown}: {error}") from None
+
+
 def _read_entry(loader: yaml.SafeLoader, path: str, key: yaml.Node, value: yaml.Node, given: Given) -> None:
     if not isinstance(key, yaml.ScalarNode):
         raise ConfigError(f"{_at(path, key)}: a key is not text")

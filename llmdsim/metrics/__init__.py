@@ -3,15 +3,18 @@
 from llmdsim.metrics.block import Block
 from llmdsim.metrics.cache_config import cache_config
 from llmdsim.metrics.collector import Collector
-from llmdsim.metrics.engine import engine_blocks, own_blocks
+from llmdsim.metrics.engine import cache_config_block, engine_blocks, own_blocks
 from llmdsim.metrics.http_requests import HttpRequests
 from llmdsim.metrics.process import process_blocks
+from llmdsim.metrics.scripted import Scripted
 
 __all__ = [
     "Block",
     "Collector",
     "HttpRequests",
+    "Scripted",
     "cache_config",
+    "cache_config_block",
     "engine_blocks",
     "own_blocks",
     "process_blocks",

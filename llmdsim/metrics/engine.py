@@ -39,10 +39,15 @@ def engine_blocks(
                         block.add_number({**labels, family.label: value}, partial(read, stats))
                 case _:
                     block.add_number(labels, partial(family.read, stats))
+    return [*blocks, cache_config_block([engine for engine, _ in ranks], cache_config)]
+
+
+def cache_config_block(engines: Sequence[str], cache_config: Mapping[str, str]) -> Block:
+    """The one family that tells what is configured, not what is measured."""
     info = FamilyBlock("vllm:cache_config_info", "gauge", "The KV cache's configuration, in labels.")
-    for engine, _ in ranks:
+    for engine in engines:
         info.add_number({**cache_config, "engine": engine}, lambda: 1)
-    return [*blocks, info]
+    return info
 
 
 def own_blocks(ranks: Sequence[tuple[str, Stats, Author]]) -> list[Block]:

@@ -10,6 +10,7 @@ from twisted.python.failure import Failure
 
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.sequence import Sequence
+from llmdsim.web.orca import Load
 
 log = Logger()
 
@@ -27,6 +28,7 @@ class EngineDriver:
 
     def __init__(self, engine: Engine, clock: Any) -> None:
         self.engine = engine
+        self.load: Load = engine.stats
         self._clock = clock
         self._seconds = clock.seconds
         self._call: Any = None

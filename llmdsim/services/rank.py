@@ -17,7 +17,9 @@ from llmdsim.engine.stats import Stats
 from llmdsim.metrics import (
     Collector,
     HttpRequests,
+    Scripted,
     cache_config,
+    cache_config_block,
     engine_blocks,
     own_blocks,
     process_blocks,
@@ -87,13 +89,20 @@ class Rank(Service):
         )
         self.context.on_config += [latency.configure, self.context.failures.faults.configure]
         http_requests = HttpRequests(clock.seconds)
-        ranks = [("0", self.stats)]
-        vllm = []
-        if not config.disable_log_stats:
-            vllm = engine_blocks(self.context.model, ranks, cache_config(config))
-        self.collector = collector = Collector(
-            [*process_blocks(), *vllm, *own_blocks([("0", self.stats, author)]), http_requests]
-        )
+        self.scripted: Scripted | None = None
+        if config.fake_metrics is None:
+            ranks = [("0", self.stats)]
+            vllm = []
+            if not config.disable_log_stats:
+                vllm = engine_blocks(self.context.model, ranks, cache_config(config))
+            blocks = [*process_blocks(), *vllm, *own_blocks([("0", self.stats, author)]), http_requests]
+        else:
+            # Nothing that is measured stands beside what is scripted.
+            self.scripted = Scripted(config, self.context.model, "0", clock)
+            self.context.on_config.append(self.scripted.configure)
+            self.driver.load = self.scripted
+            blocks = [self.scripted, cache_config_block(["0"], cache_config(config))]
+        self.collector = collector = Collector(blocks)
         gate = Gate(config)
         app = new_app()
         for routes in (
@@ -124,11 +133,15 @@ class Rank(Service):
         super().startService()  # type: ignore[no-untyped-call]
         for site in self.sites:
             site.start()
+        if self.scripted is not None:
+            self.scripted.gauges.start()
 
     def stopService(self) -> None:
         super().stopService()  # type: ignore[no-untyped-call]
         for site in self.sites:
             site.stop()
+        if self.scripted is not None:
+            self.scripted.gauges.stop()
 
 
 def _site(config: Config, app: Klein, gate: Gate, clock: Any) -> Site:

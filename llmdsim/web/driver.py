@@ -7,12 +7,15 @@ from typing import Protocol
 
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.sequence import Sequence
+from llmdsim.web.orca import Load
 
 
 class Driver(Protocol):
     """Where sequences go."""
 
     engine: Engine
+    #: What clients are told of how busy the engine is.
+    load: Load
 
     def submit(self, sequences: Collection[Sequence]) -> None:
         """Queue or start all of them, or raise `QueueFull`; reveals nothing yet."""

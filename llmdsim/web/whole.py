@@ -96,7 +96,7 @@ class WholeReply:
     def _respond(self, body: bytes) -> None:
         load = b""
         if (asked := self.request.headers.get(LOAD_FORMAT)) is not None:
-            load = load_header(asked, self._driver.engine.stats)
+            load = load_header(asked, self._driver.load)
         self.request.respond(200, body, extra=load)
 
     def _refuse(self, error: ApiError) -> None:

@@ -5,6 +5,8 @@ import pytest
 from llmdsim import __version__
 from llmdsim.config import Config, ConfigError, HelpRequested, LoraModule, VersionRequested, parse
 
+DOCUMENT = "a JSON or YAML object, or a file of one (@path, or .json, .yaml, .yml)"
+
 
 def given(*argv: str) -> Config:
     """The configuration of a command line that also names a model."""
@@ -353,9 +355,9 @@ def test_what_was_given_is_known() -> None:
             ["--global-cache-hit-threshold", "1.1"],
             "--global-cache-hit-threshold: '1.1' is not a number from 0 to 1",
         ),
-        (["--fake-metrics", "[]"], "--fake-metrics: '[]' is not a JSON object"),
-        (["--fake-metrics", "{"], "--fake-metrics: '{' is not a JSON object"),
-        (["--fake-metrics", "\ud800"], "--fake-metrics: '\\ud800' is not a JSON object"),
+        (["--fake-metrics", "[]"], f"--fake-metrics: '[]' is not {DOCUMENT}"),
+        (["--fake-metrics", "{"], f"--fake-metrics: '{{' is not {DOCUMENT}"),
+        (["--fake-metrics", "\ud800"], f"--fake-metrics: '\\ud800' is not {DOCUMENT}"),
         (
             ["--fake-metrics", '{"a": 1}', "--fake-metrics.a.b", "1"],
             "--fake-metrics.a.b: 'a' is not an object",

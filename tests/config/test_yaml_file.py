@@ -162,7 +162,11 @@ def test_ignored_flags_of_both_sources_are_named_once(parsed: Parse) -> None:
             "time-factor-under-load: .nan\n",
             "c.yaml:1: time-factor-under-load: '.nan' is not a number from 1 to 1000000",
         ),
-        ("fake-metrics: [1]\n", "c.yaml:1: fake-metrics: [1] is not a JSON object"),
+        (
+            "fake-metrics: [1]\n",
+            "c.yaml:1: fake-metrics: [1] is not a JSON or YAML object, or a file of one "
+            "(@path, or .json, .yaml, .yml)",
+        ),
         ("fake-metrics: {a: !x 1}\n", "c.yaml:1: could not determine a constructor for the tag '!x'"),
         ("- port\n", "c.yaml: not a mapping of options to values"),
         ("port\n", "c.yaml: not a mapping of options to values"),
