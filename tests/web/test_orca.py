@@ -30,6 +30,29 @@ def test_the_load_is_told_as_it_is_when_the_reply_is_sent(path: str, asked: str,
     assert reply.headers[b"endpoint-load-metrics"] == told
 
 
+@pytest.mark.parametrize(
+    ("metrics", "text", "json"),
+    [
+        (
+            '{"waiting-requests": 30, "kv-cache-usage": "squarewave:0.5:1:1s"}',
+            b"TEXT named_metrics.num_requests_waiting=30.0, named_metrics.kv_cache_usage_perc=0.5",
+            b'JSON {"named_metrics": {"num_requests_waiting": 30.0, "kv_cache_usage_perc": 0.5}}',
+        ),
+        (
+            '{"kv-cache-usage": 0}',
+            b"TEXT named_metrics.kv_cache_usage_perc=0.0",
+            b'JSON {"named_metrics": {"kv_cache_usage_perc": 0.0}}',
+        ),
+        ('{"running-requests": 1}', None, None),
+    ],
+)
+def test_the_load_is_what_is_scripted(metrics: str, text: bytes | None, json: bytes | None) -> None:
+    rig = RankRig("--fake-metrics", metrics)
+    for asked, told in (("TEXT", text), ("JSON", json)):
+        reply = reply_of(post(rig, CHAT, FORMAT + asked, max_tokens=1))
+        assert reply.headers.get(b"endpoint-load-metrics") == told
+
+
 @pytest.mark.parametrize("asked", ["BIN", "", "TEXT, JSON"])
 def test_other_formats_are_told_nothing(asked: str) -> None:
     assert b"endpoint-load-metrics" not in reply_of(post(RankRig(), CHAT, FORMAT + asked)).headers
