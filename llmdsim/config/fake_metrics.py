@@ -13,7 +13,8 @@ from llmdsim.config.metric_function import parse_function
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Gauge = Annotated[float, msgspec.Meta(ge=0)] | str
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)] | str
-Counts = list[Count]
+#: More than any family has buckets; further ones all count for +Inf.
+Counts = Annotated[list[Count], msgspec.Meta(max_length=128)]
 #: vLLM's, then those that llm-d-inference-sim has besides.
 Reason = Literal[
     "stop", "length", "abort", "error", "repetition", "tool_calls", "cache_threshold", "remote_decode"
@@ -34,8 +35,8 @@ class FakeMetrics(msgspec.Struct, rename="kebab"):
     running_requests: Gauge | None = None
     waiting_requests: Gauge | None = None
     kv_cache_usage: Ratio | None = None
-    ttft_buckets_values: Annotated[Counts, msgspec.Meta(max_length=23)] | None = None
-    tpot_buckets_values: Annotated[Counts, msgspec.Meta(max_length=20)] | None = None
+    ttft_buckets_values: Annotated[list[Count], msgspec.Meta(max_length=23)] | None = None
+    tpot_buckets_values: Annotated[list[Count], msgspec.Meta(max_length=20)] | None = None
     request_tpot_buckets_values: Counts | None = None
     e2erl_buckets_values: Counts | None = None
     queue_time_buckets_values: Counts | None = None
@@ -51,7 +52,7 @@ class FakeMetrics(msgspec.Struct, rename="kebab"):
     total_generation_tokens: Count | None = None
     prefix_cache_hits: Count | None = None
     prefix_cache_queries: Count | None = None
-    loras: list[FakeLora] | None = None
+    loras: Annotated[list[FakeLora], msgspec.Meta(max_length=256)] | None = None
 
 
 _KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(FakeMetrics))

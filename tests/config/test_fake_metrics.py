@@ -65,22 +65,28 @@ def test_every_member_has_its_page_entry() -> None:
     assert [name for name in MEMBERS if f"`{name}`" not in page] == []
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", sorted(COUNTS))
 @pytest.mark.parametrize("value", [[-1], [1.5], ["1"], [None], 1, "1", {}, [2**63], [True]])
 def test_counts_are_lists_of_whole_numbers(name: str, value: object) -> None:
     assert name in refusal({name: value})
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", sorted(NUMBERS))
 @pytest.mark.parametrize("value", [-1, 1.5, "1", [], 2**64, 1e30])
 def test_totals_are_whole_numbers(name: str, value: object) -> None:
     assert name in refusal({name: value})
 
 
-@pytest.mark.parametrize(("name", "most"), [("ttft-buckets-values", 23), ("tpot-buckets-values", 20)])
-def test_two_lists_may_not_be_longer_than_there_are_buckets(name: str, most: int) -> None:
+@pytest.mark.parametrize("name", sorted(COUNTS))
+def test_lists_are_bounded(name: str) -> None:
+    most = {"ttft-buckets-values": 23, "tpot-buckets-values": 20}.get(name, 128)
     started(**{name: [1] * most})
     assert name in refusal({name: [1] * (most + 1)})
+
+
+def test_adapters_are_bounded() -> None:
+    started(loras=[{}] * 256)
+    assert "loras" in refusal({"loras": [{}] * 257})
 
 
 @pytest.mark.parametrize("name", ["running-requests", "waiting-requests", "kv-cache-usage"])
