@@ -18,18 +18,27 @@ class Options(usage.Options):
     """The command line, read by our own table; Twisted's reader stops at the first word that is no flag."""
 
     config: Config
+    argv: Sequence[str] = ()
+    #: The file of `--config`, wherever twistd may go.
+    file = ""
     inherited: tuple[int, ...] = ()
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """Read `options`; a wrong one is one line on stderr and exit code 1."""
+        self.argv = sys.argv[1:] if options is None else options
         try:
-            self.config = parse(sys.argv[1:] if options is None else options, os.environ)
+            self.config = parse(self.argv, os.environ)
         except (HelpRequested, VersionRequested) as request:
             print(request)
             raise SystemExit(0) from None
         except ConfigError as error:
             raise SystemExit(f"llmdsim: {error}") from None
+        self.file = self.config.config and os.path.abspath(self.config.config)
         self.inherited = inherited_sockets(os.environ)
+
+    def read_again(self) -> Config:
+        """What the sources of the configuration give now. Raises as `config.parse` does."""
+        return parse(self.argv, os.environ, self.file)
 
 
 def makeService(options: Options, reactor: Any = None) -> MultiService:
@@ -42,7 +51,9 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         from twisted.internet import reactor  # noqa: PLC0415
 
     from llmdsim.services.drain import Drain, note_signals  # noqa: PLC0415
+    from llmdsim.services.exit_code import ExitCode  # noqa: PLC0415
 
+    exit_code = ExitCode()
     # The rest takes a while, and signals would end it with a traceback.
     noted = note_signals()
     from llmdsim.logs.files import rotate_on_signal  # noqa: PLC0415 - `--help` need not load the rest
@@ -54,6 +65,8 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     from llmdsim.services.rank import Rank  # noqa: PLC0415
     from llmdsim.services.rank_log import RankLog  # noqa: PLC0415
     from llmdsim.services.readiness import Readiness  # noqa: PLC0415
+    from llmdsim.services.reload import Reload  # noqa: PLC0415
+    from llmdsim.services.watchdog import Watchdog  # noqa: PLC0415
     from llmdsim.tokenization.builtin import BuiltinTokenizer  # noqa: PLC0415
 
     config = options.config
@@ -68,14 +81,18 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     clock = DeadlineClock(reactor)
     rank = Rank(config, BuiltinTokenizer(), clock)
     listeners = Listeners(config, rank.sites, options.inherited, reactor, foreground)
+    reload = Reload(config, options.file, options.read_again, [rank.context])
+    timeout = config.shutdown_timeout
+    drain = Drain(rank, timeout, clock, reactor, listeners.close, exit_code, reload.reload, noted)
     daemon = Daemon(logs, installs=not is_twistds_own(options.parent or {}))
     for child in (
         ClockService(clock),
         rank,
         RankLog(rank, logs, clock),
         listeners,
-        Drain(rank, config.shutdown_timeout, clock, reactor, listeners.close, noted),
-        Readiness(config, rank.context, lambda: listeners.ports, reactor, lambda: listeners.admin_ports),
+        drain,
+        Watchdog(rank, drain, clock),
+        Readiness(rank, clock, lambda: listeners.ports, reactor, lambda: listeners.admin_ports),
     ):
         child.setServiceParent(daemon)  # type: ignore[no-untyped-call]
     return daemon

@@ -8,7 +8,7 @@ from llmdsim.config.option import ConfigError, LoraModule, Option
 from llmdsim.config.parse import parse
 from llmdsim.config.shown import shown
 from llmdsim.config.table import OPTIONS, Config
-from llmdsim.config.update import updated
+from llmdsim.config.update import differing, reread, updated
 from llmdsim.config.validation import validate
 
 __all__ = [
@@ -22,11 +22,13 @@ __all__ = [
     "MetricFunction",
     "Option",
     "VersionRequested",
+    "differing",
     "help_text",
     "options_markdown",
     "parse",
     "parse_function",
     "read_fake_metrics",
+    "reread",
     "shown",
     "unknown_members",
     "updated",

@@ -10,20 +10,21 @@ from llmdsim.config.validation import validate
 from llmdsim.config.values import read
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
+def parse(argv: Sequence[str], environ: Mapping[str, str], file: str = "") -> Config:
     """The configuration that `argv` (without the program's name), `environ` and the `--config` file give.
 
-    The command line beats the environment, which beats the file, which beats the defaults. Prints nothing.
+    The command line beats the environment, which beats the file, which beats the defaults. `file` is read in
+    place of the one that --config names. Prints nothing.
     Raises ConfigError (one line), HelpRequested and VersionRequested (a text to print).
     """
     line = read_command_line(argv)
-    file = Given()
-    if path := line.values.get("config"):
+    given = Given()
+    if path := file or line.values.get("config"):
         from llmdsim.config.yaml_file import read_yaml_file  # noqa: PLC0415 - yaml costs 15 ms
 
-        file = read_yaml_file(str(path))
-    values: dict[str, Any] = file.values | _environment(environ) | line.values
-    ignored = tuple(dict.fromkeys(file.ignored + line.ignored))
+        given = read_yaml_file(str(path))
+    values: dict[str, Any] = given.values | _environment(environ) | line.values
+    ignored = tuple(dict.fromkeys(given.ignored + line.ignored))
     config = Config(**values, ignored_flags=ignored, given=frozenset(values))
     validate(config)
     return config

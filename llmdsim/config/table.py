@@ -93,7 +93,23 @@ class Config:
         effective=True,
     )
     startup_duration: Duration = option(
-        0.0, "How long readiness answers 503 after the start, as if weights were loading", group="Server"
+        0.0,
+        "How long everything but /health and /ping answers 503 after the start, as if weights were loading",
+        group="Server",
+        effective=True,
+    )
+    startup_serves: bool = option(
+        False,
+        "Serve meanwhile, as llm-d-inference-sim does: only /ready and /health/ready answer 503",
+        group="Server",
+        effective=True,
+    )
+    keep_alive_on_engine_death: bool = option(
+        False,
+        "Go on answering, with errors, once the engine has died, rather than exit",
+        env="VLLM_KEEP_ALIVE_ON_ENGINE_DEATH",
+        group="Server",
+        effective=True,
     )
     enable_tokenizer_info_endpoint: bool = option(
         False, "Serve /tokenizer_info", group="Server", effective=True
@@ -382,6 +398,7 @@ class Config:
         high=1e3,
         runtime=True,
         group="Latency",
+        effective=True,
     )
 
     # -- Tool calls ------------------------------------------------------------------------------------------
@@ -677,7 +694,8 @@ class Config:
     )
     vllm_server_dev_mode: bool = option(
         False,
-        "Development mode, without which /sleep has no effect; all routes are there anyway",
+        "Development mode, without which /sleep has no effect and /admin/crash is refused; all routes are "
+        "there anyway",
         env="VLLM_SERVER_DEV_MODE",
         group="Pod",
         effective=True,

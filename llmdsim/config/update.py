@@ -39,6 +39,29 @@ def updated(config: Config, changes: Mapping[str, object]) -> Config:
     return changed
 
 
+def reread(config: Config, fresh: Config) -> Config:
+    """`config` with the options that may change at run time as `fresh` has them.
+
+    Scripted metrics are neither begun nor ended. Raises ConfigError where the whole does not pass the checks.
+    """
+    fields = {option.field for option in OPTIONS.values() if option.runtime}
+    if (config.fake_metrics is None) != (fresh.fake_metrics is None):
+        fields.remove("fake_metrics")
+    values = {field: getattr(fresh, field) for field in fields}
+    changed = replace(config, **values, given=(config.given - fields) | (fresh.given & fields))
+    validate(changed)
+    return changed
+
+
+def differing(before: Config, after: Config) -> list[str]:
+    """Names of the options that have different values."""
+    return [
+        name
+        for name, option in OPTIONS.items()
+        if getattr(before, option.field) != getattr(after, option.field)
+    ]
+
+
 def _merged(known: dict[str, Any] | None, changes: object) -> object:
     if known is None:
         raise ConfigError("fake-metrics: the daemon was not started with --fake-metrics")

@@ -90,10 +90,10 @@ class Engine:
             self._waiting.add(sequence)
         self._admit(now)
 
-    def abort(self, sequence: Sequence, now: float) -> None:
+    def abort(self, sequence: Sequence, now: float, reason: str = "abort") -> None:
         """End `sequence` without a word to its sink; its slot or its place in the queue is free at once."""
         if sequence.finish_reason is None:
-            self._end(sequence, "abort", now)
+            self._end(sequence, reason, now)
             self._admit(now)
 
     def cut_short(self, sequences: Iterable[Sequence], now: float) -> None:

@@ -13,6 +13,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from llmdsim.services.exit_code import ExitCode
+
 if TYPE_CHECKING:
     from llmdsim.services.rank import Rank
 
@@ -54,8 +56,9 @@ def _ignore() -> None:
 class Drain(Service):
     """On the first signal refuse new generation and wait for what runs or waits, `timeout` seconds at most.
 
-    On a second signal stop at once. Either way the reactor is stopped, so that the exit code is 0.
-    `close_ports` lets no more connections in; `noted` are signals that came before the reactor ran.
+    On a second signal stop at once. Either way the reactor is stopped, so that the exit code is 0, or what
+    `exit_code` says. `close_ports` lets no more connections in; `noted` are signals that came before the
+    reactor ran. On SIGHUP `reload` is called.
     """
 
     def __init__(
@@ -65,6 +68,8 @@ class Drain(Service):
         clock: Any,
         reactor: Any,
         close_ports: Callable[[], object],
+        exit_code: ExitCode,
+        reload: Callable[[], object],
         noted: Sequence[str] = (),
     ) -> None:
         self._rank = rank
@@ -72,6 +77,8 @@ class Drain(Service):
         self._clock = clock
         self._reactor = reactor
         self._close_ports = close_ports
+        self._exit_code = exit_code
+        self._reload = reload
         self._noted = noted
         self._look = LoopingCall(self._look_round)
         self._look.clock = clock
@@ -98,8 +105,8 @@ class Drain(Service):
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-            # There is nothing to load again; but where there was a terminal, it is gone.
-            signal.signal(signal.SIGHUP, self._on_signal if os.isatty(0) else signal.SIG_IGN)
+            # To a daemon it says that its configuration has changed; where there was a terminal, it is gone.
+            signal.signal(signal.SIGHUP, self._on_signal if os.isatty(0) else self._on_hangup)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, OTHERS)
         for name in self._noted:
             self.begin(name)
@@ -107,9 +114,17 @@ class Drain(Service):
     def _on_signal(self, number: int, frame: object) -> None:
         self._reactor.callFromThread(self.begin, signal.Signals(number).name)
 
-    def begin(self, cause: str) -> None:
-        """Begin to drain, or stop now if that has begun already."""
+    def _on_hangup(self, number: int, frame: object) -> None:
+        self._reactor.callFromThread(self._reload)
+
+    def begin(self, cause: str, exit_code: int = 0) -> None:
+        """Begin to drain, or stop now if that has begun already.
+
+        With an `exit_code` something is broken: what still runs is told at once that it failed.
+        """
         rank = self._rank
+        if exit_code:
+            self._exit_code.code = exit_code
         if self._look.running:
             log.warn("{cause} while draining: stopping now", cause=cause)
             self._stop()
@@ -117,15 +132,16 @@ class Drain(Service):
         if self._stopped:
             return
         stats = rank.stats
+        timeout = 0.0 if exit_code else self._timeout
         log.info(
             "{cause}: draining {running} running and {waiting} waiting requests, {timeout:g} seconds at most",
             cause=cause,
             running=stats.running,
             waiting=stats.waiting,
-            timeout=self._timeout,
+            timeout=timeout,
         )
         rank.context.draining = True
-        self._deadline = self._clock.seconds() + self._timeout
+        self._deadline = self._clock.seconds() + timeout
         self._look.start(LOOK_EVERY).addErrback(self._failed)
 
     def _failed(self, failure: Failure) -> None:

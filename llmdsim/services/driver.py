@@ -67,13 +67,15 @@ class EngineDriver:
         self.engine.resume(self._seconds())
         self._follow_up()
 
-    def give_up(self) -> None:
-        """End everything unfinished; its clients are told that it failed."""
+    def give_up(self, reason: str = "abort") -> None:
+        """End everything unfinished, for `reason`; its clients are told that it failed."""
         now = self._seconds()
-        for sequence in reversed(self.engine.sequences):
-            if sequence.finish_reason is None:
-                self.engine.abort(sequence, now)
-                self._fail(sequence)
+        # From the end, or what waits would start in the places of what runs.
+        unfinished = [sequence for sequence in reversed(self.engine.sequences) if not sequence.finish_reason]
+        for sequence in unfinished:
+            self.engine.abort(sequence, now, reason)
+        for sequence in unfinished:
+            self._fail(sequence)
         self._follow_up()
 
     def run(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from klein import Klein
 from twisted.application.service import Service
 
 from llmdsim.config import Config
@@ -123,8 +122,9 @@ class Rank(Service):
         for part in parts:
             if not config.disable_fastapi_docs:
                 Documentation(part, gate.root_path, bool(config.api_key)).mount()
+        self.routers = [Router(part, gate) for part in parts]
         #: The public one and, with `--admin-listen`, behind it the one for administration.
-        self.sites = [_site(config, part, gate, clock) for part in parts]
+        self.sites = [_site(config, router, gate, clock) for router in self.routers]
         self.site = self.sites[0]
         for site in self.sites:
             site.on_ended.append(http_requests.count)
@@ -144,10 +144,10 @@ class Rank(Service):
             self.scripted.gauges.stop()
 
 
-def _site(config: Config, app: Klein, gate: Gate, clock: Any) -> Site:
-    """A site that serves the routes of `app`."""
+def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:
+    """A site whose requests `router` answers."""
     return Site(
-        Router(app, gate).handle,
+        router.handle,
         path_error,
         Limits(
             header_size=config.max_header_size,

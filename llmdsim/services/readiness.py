@@ -14,9 +14,10 @@ from twisted.internet.address import UNIXAddress
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
-from llmdsim.config import OPTIONS, Config, shown
+from llmdsim.config import OPTIONS, shown
 from llmdsim.logs.lines import JsonLines
-from llmdsim.web.context import Context
+from llmdsim.services.rank import Rank
+from llmdsim.web.loading import Loading
 
 log = Logger()
 
@@ -25,21 +26,27 @@ YOUNG = 5000
 
 
 class Readiness(Service):
-    """Marks the rank ready once the reactor runs, and prints where it is and a request to try."""
+    """Marks the rank ready once the reactor runs and `--startup-duration` is over.
+
+    Then it prints where the rank is and a request to try. `clock` is an `IReactorTime`.
+    """
 
     def __init__(
         self,
-        config: Config,
-        context: Context,
+        rank: Rank,
+        clock: Any,
         ports: Callable[[], Sequence[IListeningPort]],
         reactor: Any,
         admin_ports: Callable[[], Sequence[IListeningPort]] = tuple,
     ) -> None:
-        self._config = config
-        self._context = context
+        self._rank = rank
+        self._config = rank.config
+        self._context = rank.context
+        self._clock = clock
         self._ports = ports
         self._admin_ports = admin_ports
         self._reactor = reactor
+        self._loaded: Any = None
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
@@ -55,9 +62,14 @@ class Readiness(Service):
         if config.ignored_flags:
             names = " ".join(config.ignored_flags)
             log.warn("accepted for vLLM's sake, without effect here: {names}", names=names)
-        self._reactor.callWhenRunning(self._ready)
+        self._reactor.callWhenRunning(self._open)
 
-    def _ready(self) -> None:
+    def stopService(self) -> None:
+        super().stopService()  # type: ignore[no-untyped-call]
+        if self._loaded is not None and self._loaded.active():
+            self._loaded.cancel()
+
+    def _open(self) -> None:
         # Nothing made so far will go away, so the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -67,9 +79,29 @@ class Readiness(Service):
         tcp_ports = [address.port for address in addresses if not isinstance(address, UNIXAddress)]
         if tcp_ports:
             self._context.serve_on(tcp_ports[0])
-        self._context.ready = True
         for port in self._admin_ports():
             log.info("administration at {where}", where=_where(port.getHost()))
+        seconds = self._config.startup_duration / self._config.speed
+        if seconds:
+            self._load(seconds, addresses)
+        else:
+            self._ready(addresses)
+
+    def _load(self, seconds: float, addresses: Sequence[Any]) -> None:
+        where = ", ".join(_where(address) for address in addresses)
+        log.info("loading for {seconds:g} seconds at {where}", seconds=seconds, where=where)
+        self._loaded = self._clock.callLater(seconds, self._ready, addresses)
+        if not self._config.startup_serves:
+            loading = Loading(self._loaded.getTime(), self._clock.seconds)
+            for router in self._rank.routers:
+                router.hold(loading.admits)
+
+    def _ready(self, addresses: Sequence[Any]) -> None:
+        if self._context.draining:
+            return
+        self._context.ready = True
+        for router in self._rank.routers:
+            router.release()
         self._announce(addresses)
 
     def _announce(self, addresses: Sequence[Any]) -> None:

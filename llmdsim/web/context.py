@@ -139,10 +139,13 @@ class Context:
         return self.ready and not self.draining and self.suspension.refusal is None
 
     def refuse_unavailable(self) -> None:
-        """503 for generation that would not be served: paused, asleep, or once shutdown has begun."""
+        """503 for generation that would not be served: paused, asleep, or once shutdown has begun.
+
+        500 from a dead engine.
+        """
+        self.suspension.refuse()
         if self.draining:
             raise shutting_down()
-        self.suspension.refuse()
 
 
 def header_value(text: str) -> bytes:

@@ -29,6 +29,9 @@ class Driver(Protocol):
     def cut_short(self, sequences: Iterable[Sequence]) -> None:
         """End sequences as they stand; their clients get what there is of their replies."""
 
+    def give_up(self, reason: str = "abort") -> None:
+        """End everything unfinished, for `reason`; its clients are told that it failed."""
+
     def hold(self) -> None:
         """Start nothing until `resume`; what runs goes on."""
 

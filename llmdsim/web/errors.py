@@ -165,6 +165,11 @@ def shutting_down() -> ApiError:
     return ApiError(503, "The server is shutting down.")
 
 
+def engine_failed() -> ApiError:
+    """500 for a reply that the engine failed to complete, and for whatever a dead engine is asked."""
+    return ApiError(500, "The engine failed, and this request with it.")
+
+
 def gave_up(finish_reason: str | None) -> ApiError:
     """The error for a reply that the engine ended before it was complete."""
-    return shutting_down() if finish_reason == "abort" else ApiError(500, "Internal server error")
+    return shutting_down() if finish_reason == "abort" else engine_failed()

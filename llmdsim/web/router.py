@@ -92,7 +92,7 @@ class Router:
 
     def __init__(self, app: Klein, gate: Gate) -> None:
         self._common_headers = gate.common_headers
-        self._admits = gate.admits
+        self._gate_admits = self._admits = gate.admits
         self._answers_preflight = gate.answers_preflight
         self._root = quote(gate.root_path).encode()
         self._map = app.url_map.bind("")
@@ -106,6 +106,21 @@ class Router:
                 self._paths.add(path)
                 for method in route.methods:
                     self._table[path, method.encode()] = route.handler, route.path
+
+    def hold(self, admits: Callable[[Request], bool]) -> None:
+        """Until `release`, answer only requests that `admits`, behind the gate, lets through.
+
+        It answers the others itself.
+        """
+        gate_admits = self._gate_admits
+        if gate_admits is None:
+            self._admits = admits
+        else:
+            self._admits = lambda request: gate_admits(request) and admits(request)
+
+    def release(self) -> None:
+        """Answer all requests again."""
+        self._admits = self._gate_admits
 
     def handle(self, request: Request) -> None:
         """Answer one request."""

@@ -78,8 +78,8 @@ class Server:
         return _card(adapter.name, adapter.path, adapter.parent, None)
 
     def health(self, request: Request) -> None:
-        """Alive."""
-        request.respond_empty(200)
+        """Alive, while starting, pausing and draining too: 503 once the engine is dead (vLLM)."""
+        request.respond_empty(503 if self._context.suspension.dead else 200)
 
     def ready(self, request: Request) -> None:
         """Whether new requests are welcome: 503 before start-up is complete, and while they are refused."""

@@ -1,8 +1,8 @@
-"""Pausing and sleep: what stops the engine, and what starts it again."""
+"""Pausing, sleep and death: what stops the engine, and what starts it again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, Literal, TypeAlias
 
 from twisted.internet.defer import Deferred
@@ -11,7 +11,7 @@ from twisted.logger import Logger
 
 from llmdsim.engine.stats import Stats
 from llmdsim.web.driver import Driver
-from llmdsim.web.errors import ApiError, shown
+from llmdsim.web.errors import ApiError, engine_failed, shown
 
 log = Logger()
 
@@ -32,15 +32,18 @@ LOOK_EVERY = 0.01
 
 
 class Suspension:
-    """The state of one rank's engine: at work, paused, asleep, or both (vLLM 0.33 v1/engine/core.py).
+    """The state of one rank's engine: at work, paused, asleep, both, or dead (vLLM 0.33 v1/engine/core.py).
 
-    With `sleep_serves` sleep is told of and stops nothing, as in llm-d-inference-sim. `clock` is an
-    `IReactorTime`.
+    What is asked of a dead engine raises ApiError 500; nothing revives it. With `sleep_serves` sleep is told
+    of and stops nothing, as in llm-d-inference-sim. `clock` is an `IReactorTime`.
     """
 
     def __init__(self, driver: Driver, stats: Stats, clock: Any, sleep_serves: bool = False) -> None:
         #: Why generation is refused, or None.
         self.refusal: str | None = None
+        self.dead = False
+        #: Called as the engine dies, before its requests are told.
+        self.on_death: list[Callable[[], None]] = []
         self._driver = driver
         self._stats = stats
         self._sleep_serves = sleep_serves
@@ -66,18 +69,40 @@ class Suspension:
     def refuse(self) -> None:
         """503 for new generation while it is refused."""
         if self.refusal is not None:
+            self.require_life()
             raise ApiError(503, self.refusal)
+
+    def require_life(self) -> None:
+        """500 for what a dead engine is asked."""
+        if self.dead:
+            raise engine_failed()
+
+    def die(self) -> None:
+        """Fail all that runs or waits, and whatever is asked from now on; nothing revives the engine."""
+        self.require_life()
+        self.dead = True
+        self.refusal = "The engine is dead."
+        if self._look.running:
+            self._look.stop()
+        for died in self.on_death:
+            died()
+        self._driver.give_up("error")
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done.errback(engine_failed())
 
     def pause(self, mode: Mode, clear_cache: bool) -> Deferred[None] | None:
         """Stop generating; `keep` lets requests come and wait, otherwise they are refused.
 
         The Deferred fires when what runs has come to its end, where that is to be waited for.
         """
+        self.require_life()
         self._paused = mode
         return self._stop(mode, clear_cache and mode != "keep")
 
     def resume(self) -> None:
         """End the pause; an engine that is asleep stays so."""
+        self.require_life()
         self._paused = None
         if not self.paused:
             self._driver.resume()
@@ -85,6 +110,7 @@ class Suspension:
 
     def sleep(self, level: int, mode: Mode) -> Deferred[None] | None:
         """Fall asleep; the Deferred is that of `pause`."""
+        self.require_life()
         self._level = level
         self._stats.sleep_state = _STATES[level]
         if level:
@@ -98,6 +124,7 @@ class Suspension:
 
         With the last of it any pause ends. A tag that names nothing asleep makes all of them void (vLLM).
         """
+        self.require_life()
         memory = set(tags) - {SCHEDULING}
         if not tags:
             self._away.clear()

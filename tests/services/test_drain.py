@@ -13,6 +13,7 @@ import pytest
 from twisted.logger import capturedLogs
 
 from llmdsim.services.drain import FLUSH, LOOK_EVERY, Drain, note_signals
+from llmdsim.services.exit_code import ExitCode
 from tests.web.access.rig import admin_port
 from tests.web.clients import CHAT, events, finishes, post, reply_of
 from tests.web.rig import PassClock, RankRig
@@ -72,13 +73,27 @@ class DrainRig(RankRig):
         self.masked = masked(monkeypatch)
         monkeypatch.setattr(signal, "getsignal", {signal.SIGHUP: signal.SIG_DFL, **found}.get)
         self.open = True
-        self.drain = Drain(self.rank, timeout, self.clock, self.reactor, self.close_ports, noted)
+        self.exit_code = ExitCode()
+        self.reloads = 0
+        self.drain = Drain(
+            self.rank,
+            timeout,
+            self.clock,
+            self.reactor,
+            self.close_ports,
+            self.exit_code,
+            self.reload,
+            noted,
+        )
         self.rank.context.ready = True
         self.drain.startService()
         assert self.installed == {}, "Twisted would put its own in their place"
         assert self.masked == []
         for hook in self.reactor.hooks:
             hook()
+
+    def reload(self) -> None:
+        self.reloads += 1
 
     def close_ports(self) -> None:
         assert self.open
@@ -117,15 +132,16 @@ def test_what_was_held_back_during_start_up_is_delivered_now(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_hangup_is_nothing_unless_there_was_a_terminal(
+def test_a_hangup_is_a_reload_unless_there_was_a_terminal(
     monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
     monkeypatch.setattr(os, "isatty", lambda descriptor: terminal and descriptor == 0)
     rig = DrainRig(monkeypatch)
-    assert (rig.installed[signal.SIGHUP] is signal.SIG_IGN) is not terminal
-    if terminal:
-        rig.kill(signal.SIGHUP)
-        assert rig.reactor.stops == 1
+    rig.installed[signal.SIGHUP](signal.SIGHUP, None)
+    # It may have interrupted anything.
+    assert (rig.reloads, rig.reactor.stops) == (0, 0)
+    rig.kill(signal.SIGHUP)
+    assert (rig.reloads, rig.reactor.stops) == ((0, 1) if terminal else (2, 0))
 
 
 def test_what_others_have_done_about_signals_is_left_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
 from llmdsim.config import parse
@@ -56,11 +57,12 @@ class ReadinessRig:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: Any, flags: tuple[str, ...] = ()) -> None:
         self.stderr = io.StringIO()
         monkeypatch.setattr(sys, "__stderr__", self.stderr)
-        self.rank: Rank = RankRig(*flags).rank
+        rig = RankRig(*flags)
+        self.rank, self.clock = rig.rank, rig.clock
         self.addresses = list(addresses)
         self.reactor = Reactor()
         ports = lambda: [Port(address) for address in self.addresses]  # noqa: E731
-        self.readiness = Readiness(self.rank.config, self.rank.context, ports, self.reactor)  # type: ignore[arg-type]
+        self.readiness = Readiness(self.rank, self.clock, ports, self.reactor)  # type: ignore[arg-type]
 
     def start(self) -> list[dict[str, Any]]:
         with capturedLogs() as logged:
@@ -209,9 +211,10 @@ def test_flags_without_effect_are_told_in_one_line(monkeypatch: pytest.MonkeyPat
     flags = ("--gpu-memory-utilization", "0.5", "--enforce-eager")
     config = parse(["--model", "m", *flags], {})
     assert config.ignored_flags
-    rank = Rank(config, BuiltinTokenizer(), RankRig().clock)
+    clock = Clock()
+    rank = Rank(config, BuiltinTokenizer(), clock)
     with capturedLogs() as logged:
-        Readiness(config, rank.context, list, Reactor()).startService()
+        Readiness(rank, clock, list, Reactor()).startService()
     lines = [event["log_format"].format(**event) for event in logged]
     (told,) = [line for line in lines if line.startswith("accepted")]
     assert all(name in told for name in config.ignored_flags)

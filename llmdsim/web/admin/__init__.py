@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from klein import Klein
 
-from llmdsim.web.admin import aborting, caches, configuration, information, pause, sleep, workers
+from llmdsim.web.admin import aborting, caches, configuration, crash, information, pause, sleep, workers
 from llmdsim.web.context import Context
 
 
@@ -20,6 +20,7 @@ class Admin:
             information.Information(context),
             workers.Workers(),
             configuration.Configuration(context),
+            crash.Crash(context),
         )
 
     def mount(self, app: Klein) -> None:

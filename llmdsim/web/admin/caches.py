@@ -35,6 +35,7 @@ class Caches:
     def prefix(self, request: Request) -> None:
         """Forget the blocks of finished requests."""
         read_query(ResetQuery, request)
+        self._context.suspension.require_life()
         request.respond(200, json({"success": self._context.driver.engine.reset_prefix_cache()}))
 
     def other(self, request: Request) -> None:

@@ -52,4 +52,5 @@ class Pause:
 
     def is_paused(self, request: Request) -> None:
         """Whether the engine is paused."""
+        self._context.suspension.require_life()
         request.respond(200, json({"is_paused": self._context.suspension.paused}))

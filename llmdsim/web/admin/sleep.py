@@ -60,6 +60,7 @@ class Sleep:
 
     def is_sleeping(self, request: Request) -> None:
         """Whether the engine sleeps."""
+        self._context.suspension.require_life()
         request.respond(200, json({"is_sleeping": self._context.suspension.sleeping}))
 
 

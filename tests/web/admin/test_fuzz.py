@@ -12,7 +12,7 @@ from twisted.logger import LogLevel, capturedLogs
 
 from llmdsim.web.admin import Admin
 from llmdsim.web.router import new_app, routes_of
-from tests.web.admin.operator import SLEEPY, begin, call
+from tests.web.admin.operator import SLEEPY, begin, call, told
 from tests.web.answers import refused
 from tests.web.clients import CHAT, TEXT, events, fields, finishes, request
 from tests.web.fuzz import rubbish
@@ -37,10 +37,10 @@ STEPS = 60
 
 
 def paths() -> list[str]:
-    """Those of the routes, in the order they were added."""
+    """Those of the routes, in the order they were added, but for the one that is the end of everything."""
     app = new_app()
     Admin(RankRig().rank.context).mount(app)
-    return list(dict.fromkeys(route.rule for route in routes_of(app)))
+    return list(dict.fromkeys(route.rule for route in routes_of(app) if route.rule != "/admin/crash"))
 
 
 PATHS = paths()
@@ -114,17 +114,20 @@ def operate(rig: RankRig, random: Random) -> list[Client]:
     return [client]
 
 
-def judge(reply: Reply) -> list[str]:
-    """The finish reasons of a generation reply."""
+def judge(reply: Reply, dies: bool) -> list[str]:
+    """The finish reasons of a generation reply; none of one that the engine's death ended."""
     assert reply.complete
     if reply.status != 200:
-        assert reply.status in (429, 503)
+        assert reply.status in ((429, 500, 503) if dies else (429, 503))
         refused(reply.status, reply.body)
         return []
     if reply.headers[b"content-type"] == b"application/json":
         return [choice["finish_reason"] for choice in json.loads(reply.body)["choices"]]
     frames = events(reply.body)
     assert frames[-1] == "[DONE]"
+    if dies and "error" in frames[-2]:
+        assert frames[-2]["error"]["code"] == 500
+        return []
     found = finishes(frames)
     assert len({index for index, _ in found}) == len(found), "a choice ends twice"
     return [reason for _, reason in found]
@@ -150,14 +153,22 @@ def test_whatever_operators_do_every_request_ends_once(more: tuple[str, ...], st
     assert min(reasons["length"], reasons["abort"]) > 10
 
 
-def run(rig: RankRig, random: Random) -> Counter[str]:
-    """One run; returns how often choices ended for which reason."""
+@pytest.mark.parametrize("number", range(20))
+def test_an_engine_may_die_in_the_middle_of_it(number: int) -> None:
+    run(RankRig(*FLAGS), Random(f"dies {number}"), dies=True)
+
+
+def run(rig: RankRig, random: Random, dies: bool = False) -> Counter[str]:
+    """One run; returns how often choices ended for which reason. With `dies` the engine does, half-way."""
     asked: list[tuple[Client, int]] = []
     operators: list[Client] = []
     found: Counter[str] = Counter()
     with capturedLogs() as logged:
         for step in range(STEPS):
             draw = random.random()
+            if dies and step == STEPS // 2:
+                assert told(rig, "POST", "/admin/crash") == {"status": "crashed"}
+                assert rig.rank.engine.idle
             if draw < 0.45:
                 path, n = random.choice((CHAT, TEXT)), random.choice((1, 1, 2))
                 body = fields(path, n=n, stream=random.random() < 0.5, request_id=str(step))
@@ -176,23 +187,25 @@ def run(rig: RankRig, random: Random) -> Counter[str]:
             engine, stats = rig.rank.engine, rig.rank.stats
             assert stats.running <= 3
             assert stats.running + stats.waiting == len(engine.sequences) <= 7
-        call(rig, "POST", "/admin/config", {"time-factor-under-load": 1.0})
-        call(rig, "POST", "/wake_up")
-        call(rig, "POST", "/resume")
+        if not dies:
+            call(rig, "POST", "/admin/config", {"time-factor-under-load": 1.0})
+            call(rig, "POST", "/wake_up")
+            call(rig, "POST", "/resume")
         for _ in range(1000):
             rig.clock.advance(0.01)
-    assert not [event for event in logged if event["log_level"] in (LogLevel.error, LogLevel.critical)]
+    bad = [event for event in logged if event["log_level"] in (LogLevel.error, LogLevel.critical)]
+    assert [event["log_namespace"] for event in bad] == ["llmdsim.web.admin.crash"] * dies
     assert rig.rank.engine.idle
     assert (rig.rank.stats.running, rig.rank.stats.waiting, rig.rank.engine.faults) == (0, 0, [])
     assert rig.clock.getDelayedCalls() == []
     for client, n in asked:
-        reasons = judge(settled(client, b"POST"))
+        reasons = judge(settled(client, b"POST"), dies)
         assert len(reasons) in (0, n)
         found.update(reasons)
     for client in operators:
         reply = settled(client, b"POST")
         assert reply.complete
-        assert reply.status < 500, reply
+        assert reply.status < 500 or (dies and reply.status == 500), reply
         if reply.status >= 400:
             refused(reply.status, reply.body)
     return found
