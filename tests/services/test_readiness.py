@@ -21,6 +21,7 @@ from llmdsim.services import readiness
 from llmdsim.services.rank import Rank
 from llmdsim.services.readiness import YOUNG, Readiness
 from llmdsim.tokenization.builtin import BuiltinTokenizer
+from tests.web.access.rig import ask
 from tests.web.rig import RankRig
 
 
@@ -57,8 +58,8 @@ class ReadinessRig:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: Any, flags: tuple[str, ...] = ()) -> None:
         self.stderr = io.StringIO()
         monkeypatch.setattr(sys, "__stderr__", self.stderr)
-        rig = RankRig(*flags)
-        self.rank, self.clock = rig.rank, rig.clock
+        self.web = RankRig(*flags)
+        self.rank, self.clock = self.web.rank, self.web.clock
         self.addresses = list(addresses)
         self.reactor = Reactor()
         ports = lambda: [Port(address) for address in self.addresses]  # noqa: E731
@@ -218,3 +219,49 @@ def test_flags_without_effect_are_told_in_one_line(monkeypatch: pytest.MonkeyPat
     lines = [event["log_format"].format(**event) for event in logged]
     (told,) = [line for line in lines if line.startswith("accepted")]
     assert all(name in told for name in config.ignored_flags)
+
+
+SLOW = ("--startup-duration", "4s")
+
+
+def served(rig: ReadinessRig) -> tuple[int, int, int]:
+    """The status of liveness, readiness and a list of models."""
+    paths = (b"/health", b"/ready", b"/v1/models")
+    health, ready, models = (ask(rig.web, path).status for path in paths)
+    return health, ready, models
+
+
+@pytest.mark.parametrize(("more", "meanwhile"), [((), 503), (("--startup-serves",), 200)])
+@pytest.mark.parametrize(("speed", "seconds"), [("1", 4.0), ("8", 0.5)])
+def test_a_start_may_take_its_time(
+    monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], meanwhile: int, speed: str, seconds: float
+) -> None:
+    rig = ReadinessRig(monkeypatch, tcp("::", 9), flags=(*SLOW, *more, "--speed", speed))
+    with capturedLogs() as logged:
+        assert rig.run() == []
+    told = [event["log_format"].format(**event) for event in logged]
+    assert told[-1] == f"loading for {seconds:g} seconds at http://localhost:9"
+    assert served(rig) == (200, 503, meanwhile)
+    assert rig.rank.context.port == 9
+    rig.clock.advance(seconds - 0.125)
+    assert served(rig) == (200, 503, meanwhile)
+    with capturedLogs() as logged:
+        rig.clock.advance(0.125)
+    assert [event["log_format"].format(**event) for event in logged] == ["ready at http://localhost:9"]
+    assert served(rig) == (200, 200, 200)
+    assert len(rig.stderr.getvalue().splitlines()) == 1
+    assert rig.clock.getDelayedCalls() == []
+
+
+def test_a_daemon_that_ends_before_it_has_started_does_not_say_that_it_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = ReadinessRig(monkeypatch, tcp("::"), flags=SLOW)
+    rig.run()
+    rig.rank.context.draining = True
+    rig.clock.advance(4)
+    assert (rig.stderr.getvalue(), served(rig)) == ("", (200, 503, 503))
+    rig = ReadinessRig(monkeypatch, tcp("::"), flags=SLOW)
+    rig.run()
+    rig.readiness.stopService()
+    assert rig.clock.getDelayedCalls() == []
