@@ -474,6 +474,7 @@ class Config:
         "Part of a prompt that must be cached, else the request ends at once",
         low=0.0,
         high=1.0,
+        runtime=True,
         group="KV cache",
         effective=True,
     )

@@ -181,6 +181,7 @@ RUNTIME = {
     "faults",
     "fault-rate",
     "fake-metrics",
+    "global-cache-hit-threshold",
 }
 
 VARIABLES = {
