@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import msgspec
@@ -24,6 +26,9 @@ def read_document(text: str) -> object:
             raise ValueError(text) from None
     shown = path if path.isprintable() else repr(path)
     try:
+        # The daemon reads it again, and a pipe would have it wait.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ConfigError(f"{shown}: no regular file")
         return _data(Path(path).read_text(encoding="utf-8"), shown)
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from None

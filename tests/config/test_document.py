@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,11 @@ def test_a_path_that_is_none(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         fake_metrics(text)
     assert str(caught.value).isprintable()
+
+
+def test_what_is_no_file_would_have_a_running_daemon_wait(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError) as raised:
+        fake_metrics(str(pipe))
+    assert str(raised.value) == f"--fake-metrics: {pipe}: no regular file"

@@ -10,6 +10,7 @@ from twisted.logger import capturedLogs
 
 from llmdsim.config import parse
 from llmdsim.services.reload import MOST, Reload
+from tests.web.access.rig import ask
 from tests.web.admin.operator import told
 from tests.web.clients import TEXT, post
 from tests.web.rig import RankRig
@@ -128,6 +129,17 @@ def test_scripted_metrics_change_but_are_neither_begun_nor_ended(tmp_path: Path)
     assert rig.again("fake-metrics: {running-requests: 2}\n")[1:] == [
         "need a restart to change: fake-metrics"
     ]
+
+
+def test_a_file_that_an_option_names_is_read_again(tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.json"
+    metrics.write_text('{"running-requests": 1}')
+    rig = ReloadRig(tmp_path, f"fake-metrics: '@{metrics}'\n")
+    metrics.write_text('{"running-requests": 2}')
+    assert rig.again() == ["configuration read again, changed: fake-metrics"]
+    lines = ask(rig, b"/metrics").body.decode().splitlines()
+    (running,) = [line for line in lines if line.startswith("vllm:num_requests_running{")]
+    assert float(running.split()[-1]) == 2
 
 
 def test_without_a_file_there_is_nothing_to_read(tmp_path: Path) -> None:
