@@ -166,11 +166,33 @@ class Config:
         effective=True,
         hint="give a number, there is no model to take it from",
     )
+    enable_lora: bool = option(
+        False,
+        "Show LoRA metrics before there is an adapter; adapters are served without it too",
+        group="Model",
+        effective=True,
+    )
     max_loras: int = option(1, "LoRA adapters in one batch", low=1, group="Model", effective=True)
-    max_cpu_loras: int = option(0, "LoRA adapters kept in CPU memory; 0 is --max-loras", low=0, group="Model")
+    max_cpu_loras: int = option(
+        0, "LoRA adapters kept in CPU memory; 0 is --max-loras", low=0, group="Model", effective=True
+    )
     lora_modules: tuple[LoraModule, ...] = option(
         (),
         "LoRA adapters known from the start, each as JSON with name and path, or as name=path",
+        group="Model",
+        effective=True,
+    )
+    lora_load_time: Duration = option(
+        0.0,
+        "How long it takes to load a LoRA adapter into CPU memory",
+        runtime=True,
+        group="Model",
+        effective=True,
+    )
+    lora_info: Literal["auto", "always", "vllm", "off"] = option(
+        "auto",
+        "LoRA metrics: once there are adapters (or with --enable-lora), always, as vLLM 0.33 has them "
+        "(running and waiting alike, old series stay), or never",
         group="Model",
         effective=True,
     )
@@ -228,6 +250,14 @@ class Config:
     )
     max_waiting_queue_length: int = option(
         1000, "Sequences that may wait; more are refused with 429", low=0, group="Scheduling", effective=True
+    )
+    lora_max_overtakes: int = option(
+        256,
+        "Sequences of other LoRA adapters that may be started before one whose adapter has to wait for a "
+        "place in the batch; -1 is any number, as in vLLM",
+        low=-1,
+        group="Scheduling",
+        effective=True,
     )
     data_parallel_size: int = option(
         1, "Data-parallel ranks, on consecutive ports", low=1, high=8, group="Scheduling"

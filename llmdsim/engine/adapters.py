@@ -3,41 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Adapter:
-    """One adapter as it was loaded. `id` counts from 1; `parent` is the name of its base model."""
+    """One adapter. `id` counts from 1; `parent` is the name of its base model.
 
-    name: str
-    path: str
-    id: int
-    parent: str
+    Loading it in place changes it; what is loaded under its name after it was unloaded is another adapter.
+    """
+
+    __slots__ = ("id", "known", "name", "parent", "path")
+
+    def __init__(self, name: str, path: str, number: int, parent: str) -> None:
+        self.name = name
+        self.path = path
+        self.id = number
+        self.parent = parent
+        #: False once it is unloaded; sequences that run or wait may hold it still.
+        self.known = True
 
 
 class Adapters:
     """The adapters known now, in the order they were loaded.
 
-    Sequences hold the `Adapter` itself, so one that is unloaded or replaced while they run or wait stays what
-    it is to them.
+    Sequences hold the `Adapter` itself, so one that is unloaded while they run or wait stays what it is to
+    them.
     """
 
     def __init__(self) -> None:
         self._by_name: dict[str, Adapter] = {}
         self._ids = count(1)
+        #: Whether there ever was one.
+        self.in_use = False
 
     def load(self, name: str, path: str, parent: str) -> Adapter:
-        """Make an adapter known. One of that name is replaced, and its id and place are kept (vLLM)."""
-        known = self._by_name.get(name)
-        adapter = Adapter(name, path, next(self._ids) if known is None else known.id, parent)
-        self._by_name[name] = adapter
+        """Make an adapter known. One of that name is loaded in place: it is the same still (vLLM)."""
+        self.in_use = True
+        adapter = self._by_name.get(name)
+        if adapter is None:
+            adapter = self._by_name[name] = Adapter(name, path, next(self._ids), parent)
+        else:
+            adapter.path, adapter.parent = path, parent
         return adapter
 
-    def unload(self, name: str) -> None:
+    def unload(self, name: str) -> Adapter:
         """Forget an adapter. Raises KeyError where it is not known."""
-        del self._by_name[name]
+        adapter = self._by_name.pop(name)
+        adapter.known = False
+        return adapter
 
     def get(self, name: str) -> Adapter | None:
         """The adapter of that name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from llmdsim.engine.adapters import Adapter
 from llmdsim.engine.pacing import Pacing
 from llmdsim.engine.residency import Residency
 from llmdsim.engine.sequence import Sequence
@@ -28,7 +29,7 @@ class Engine:
     """Runs at most `max_num_seqs` sequences and queues at most `max_waiting` more.
 
     First come, first served or, `by_priority`, the least `priority` first. `residency` says which adapters
-    may run together.
+    may run together; `max_overtakes` is as in `Waiting`.
 
     `write` makes the reply of a sequence at the moment it is given a slot. Time is passed in, in monotonic
     seconds; `seconds` tells it anew, to see how long writing took. `faults` collects what sinks and `write`
@@ -45,9 +46,11 @@ class Engine:
         seconds: Callable[[], float],
         residency: Residency,
         by_priority: bool = False,
+        max_overtakes: int = -1,
     ) -> None:
         self.stats = stats
         self.pacing = pacing
+        self.residency = residency
         self.faults: list[tuple[Sequence, Exception]] = []
         self._places = max_num_seqs + max_waiting
         self._max_num_seqs = max_num_seqs
@@ -59,8 +62,7 @@ class Engine:
         self._writing = 0.0
         #: Whether some were not started for want of that time.
         self._interrupted = False
-        self._waiting = Waiting(by_priority)
-        self._residency = residency
+        self._waiting = Waiting(by_priority, max_overtakes)
         self._running: dict[Sequence, None] = {}
         self._admitting = False
 
@@ -81,13 +83,16 @@ class Engine:
         ):
             # Nearly every request: no queue to go through.
             (sequence,) = sequences
-            if sequence.ask.is_easy and sequence.adapter is None:
+            adapter = sequence.adapter
+            if sequence.ask.is_easy and (adapter is None or self.residency.can_start(adapter)):
                 sequence.arrival = now
                 self._start(sequence, now)
                 return
         for sequence in sequences:
             sequence.arrival = now
             self._waiting.add(sequence)
+            if sequence.adapter is not None:
+                self._note_adapters(now)
         self._admit(now)
 
     def abort(self, sequence: Sequence, now: float, reason: str = "abort") -> None:
@@ -166,21 +171,31 @@ class Engine:
         """What runs, and then what waits, in the order of arrival."""
         return [*self._running, *self._waiting]
 
+    @property
+    def waiting_adapters(self) -> Iterable[Adapter]:
+        """The adapters that sequences wait for, whether others of them run or not."""
+        return self._waiting.adapters
+
     def reset_prefix_cache(self) -> bool:
         """Forget the blocks of finished sequences; False while others are held. There are none yet."""
         return True
+
+    def _note_adapters(self, now: float) -> None:
+        self.stats.adapter_changes += 1
+        self.stats.adapters_changed_at = now
 
     def _count_running(self) -> int:
         return self.stats.running
 
     def _start(self, sequence: Sequence, now: float) -> None:
         stats = self.stats
-        sequence.scheduled_at = now
+        sequence.scheduled_at = begins = now
         sequence.running = True
         self._running[sequence] = None
         stats.running += 1
         if sequence.adapter is not None:
-            self._residency.take(sequence.adapter)
+            begins = self.residency.take(sequence.adapter, now)
+            self._note_adapters(now)
         threshold = sequence.cache_hit_threshold
         if threshold is not None and sequence.cached_tokens < threshold * sequence.prompt_tokens:
             # Another server, which has more of the prompt in its cache, or a prefill elsewhere is to do it.
@@ -190,7 +205,7 @@ class Engine:
             return
         try:
             sequence.reply = self._write(sequence.ask)
-            self.pacing.begin(sequence, now, stats.running)
+            self.pacing.begin(sequence, begins, stats.running)
         except Exception as fault:
             self.faults.append((sequence, fault))
             self._end(sequence, "error", now)
@@ -208,8 +223,9 @@ class Engine:
                 self._interrupted = self._writing >= MOST_WRITING
                 if self._interrupted:
                     break
-                sequence = waiting.pop(self._residency.can_start)
+                sequence = waiting.pop(self.residency.can_start)
                 stats.waiting = len(waiting)
+                stats.deferred = waiting.deferred
                 if sequence is None:
                     break  # all that wait need adapters that have no room yet
                 self._start(sequence, now)
@@ -218,6 +234,7 @@ class Engine:
                 before = after
         finally:
             stats.waiting = len(waiting)
+            stats.deferred = waiting.deferred
             self._admitting = False
 
     def _reveal(self, sequence: Sequence, tokens: int, now: float) -> None:
@@ -269,12 +286,16 @@ class Engine:
             del self._running[sequence]
             stats.running -= 1
             if sequence.adapter is not None:
-                self._residency.release(sequence.adapter)
+                self.residency.release(sequence.adapter)
+                self._note_adapters(now)
             if sequence.reply is not None and reason not in COMPLETE:
                 self.pacing.drop(sequence)
         elif sequence.waiting:
             self._waiting.remove(sequence)
             stats.waiting = len(self._waiting)
+            stats.deferred = self._waiting.deferred
+            if sequence.adapter is not None:
+                self._note_adapters(now)
         if reason == "cache_threshold":
             stats.below_threshold += 1
         else:

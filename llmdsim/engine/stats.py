@@ -132,6 +132,8 @@ class Stats:
     apart from what pooling routes tell `count_pooled`."""
 
     __slots__ = (
+        "adapter_changes",
+        "adapters_changed_at",
         "below_threshold",
         "cached_tokens",
         "decode_time",
@@ -171,8 +173,11 @@ class Stats:
         tokens = token_bounds(max_model_len)
         self.running = 0
         self.waiting = 0
-        #: Of the waiting: held back by something other than want of a slot.
+        #: Of the waiting: passed over when there was a slot, since their adapter could not be had.
         self.deferred = 0
+        #: How often a sequence of an adapter was queued or started, or ended, and when the last one was.
+        self.adapter_changes = 0
+        self.adapters_changed_at = 0.0
         #: Which of SLEEP_STATES it is in; "" is none, as when only scheduling stops.
         self.sleep_state = "awake"
         #: The part of the KV cache in use, 0 to 1.

@@ -5,6 +5,7 @@ from llmdsim.metrics.cache_config import cache_config
 from llmdsim.metrics.collector import Collector
 from llmdsim.metrics.engine import cache_config_block, engine_blocks, own_blocks
 from llmdsim.metrics.http_requests import HttpRequests
+from llmdsim.metrics.lora import lora_blocks
 from llmdsim.metrics.process import process_blocks
 from llmdsim.metrics.scripted import Scripted
 
@@ -16,6 +17,7 @@ __all__ = [
     "cache_config",
     "cache_config_block",
     "engine_blocks",
+    "lora_blocks",
     "own_blocks",
     "process_blocks",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.application.service import Service
@@ -14,12 +15,14 @@ from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.residency import Residency
 from llmdsim.engine.stats import Stats
 from llmdsim.metrics import (
+    Block,
     Collector,
     HttpRequests,
     Scripted,
     cache_config,
     cache_config_block,
     engine_blocks,
+    lora_blocks,
     own_blocks,
     process_blocks,
 )
@@ -65,7 +68,8 @@ class Rank(Service):
             write=author.write,
             stats=self.stats,
             seconds=clock.seconds,
-            residency=Residency(config.max_loras),
+            residency=Residency(config),
+            max_overtakes=config.lora_max_overtakes,
         )
         self.driver = EngineDriver(self.engine, clock)
         self.context = Context(
@@ -86,7 +90,11 @@ class Rank(Service):
             failures=Failures(Faults(config, self.stats), config.model, config.fault_headers, clock),
             port=config.port,
         )
-        self.context.on_config += [latency.configure, self.context.failures.faults.configure]
+        self.context.on_config += [
+            latency.configure,
+            self.context.failures.faults.configure,
+            self.engine.residency.configure,
+        ]
         http_requests = HttpRequests(clock.seconds)
         self.scripted: Scripted | None = None
         if config.fake_metrics is None:
@@ -94,6 +102,7 @@ class Rank(Service):
             vllm = []
             if not config.disable_log_stats:
                 vllm = engine_blocks(self.context.model, ranks, cache_config(config))
+                vllm += self._lora_blocks(clock.seconds)
             blocks = [*process_blocks(), *vllm, *own_blocks([("0", self.stats, author)]), http_requests]
         else:
             # Nothing that is measured stands beside what is scripted.
@@ -111,7 +120,7 @@ class Rank(Service):
             Generate(self.context),
             Messages(self.context),
             Responses(self.context),
-            AdapterRoutes(self.context),
+            AdapterRoutes(self.context, clock),
             Tokens(self.context),
             Render(self.context),
             Server(self.context, collector.page),
@@ -128,6 +137,19 @@ class Rank(Service):
         self.site = self.sites[0]
         for site in self.sites:
             site.on_ended.append(http_requests.count)
+
+    def _lora_blocks(self, seconds: Callable[[], float]) -> list[Block]:
+        config, context = self.config, self.context
+        if config.lora_info == "off":
+            return []
+        return lora_blocks(
+            self.engine,
+            config.max_loras,
+            {"model_name": context.model, "engine": "0"},
+            seconds,
+            lambda: config.lora_info == "always" or config.enable_lora or context.adapters.in_use,
+            as_vllm=config.lora_info == "vllm",
+        )
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from klein import Klein
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from llmdsim.web.coercion import read_body
@@ -38,10 +42,14 @@ class UnloadRequest(msgspec.Struct):
 
 
 class AdapterRoutes:
-    """Loads and unloads the adapters of one rank. Nothing is on disk: any path is as good as another."""
+    """Loads and unloads the adapters of one rank. Nothing is on disk: any path is as good as another.
 
-    def __init__(self, context: Context) -> None:
+    `clock` is an `IReactorTime`.
+    """
+
+    def __init__(self, context: Context, clock: Any) -> None:
         self._context = context
+        self._clock = clock
 
     def mount(self, app: Klein) -> None:
         """Add the routes, if adapters may change while the server runs."""
@@ -50,9 +58,31 @@ class AdapterRoutes:
             app.route("/v1/unload_lora_adapter", methods=["POST"], endpoint="unload-adapter")(self.unload)
 
     @takes(LoadRequest)
-    def load(self, request: Request) -> None:
-        """Make an adapter known, or replace it."""
+    def load(self, request: Request) -> Deferred[None] | None:
+        """Make an adapter known, or load it anew, after the time that takes."""
         wanted = read_body(LoadRequest, request.body, content_type(request))
+        self._check(wanted)
+        seconds = self._context.driver.engine.residency.load_time
+        if not seconds:
+            self._loaded(wanted)
+            self._tell_loaded(request, wanted)
+            return None
+        told: Deferred[None] = Deferred()
+        told.addCallback(lambda _: self._tell_loaded(request, wanted))
+        # A client that leaves cancels what it is to be told, not the loading (vLLM).
+        deferLater(self._clock, seconds, self._loaded, wanted).chainDeferred(told)
+        return told
+
+    def _loaded(self, wanted: LoadRequest) -> None:
+        self._check(wanted)  # what was true when it began need not be
+        name, path = wanted.lora_name, wanted.lora_path
+        self._context.load_adapter(name, path, self._context.model)
+        log.info("Loaded LoRA adapter {name} from {path}", name=name, path=path)
+
+    def _tell_loaded(self, request: Request, wanted: LoadRequest) -> None:
+        _succeed(request, f"LoRA adapter '{wanted.lora_name}' added")
+
+    def _check(self, wanted: LoadRequest) -> None:
         context = self._context
         name, path = wanted.lora_name, wanted.lora_path
         if not name or not path:
@@ -69,9 +99,6 @@ class AdapterRoutes:
             raise _refused(message)
         if known is None and len(context.adapters) >= MOST_ADAPTERS:
             raise _refused(f"There are {MOST_ADAPTERS} lora adapters already; unload one of them first.")
-        context.adapters.load(name, path, context.model)
-        log.info("Loaded LoRA adapter {name} from {path}", name=name, path=path)
-        _succeed(request, f"LoRA adapter '{name}' added")
 
     @takes(UnloadRequest)
     def unload(self, request: Request) -> None:
@@ -79,10 +106,9 @@ class AdapterRoutes:
         name = read_body(UnloadRequest, request.body, content_type(request)).lora_name
         if not name:
             raise _refused("'lora_name' must be given to unload a LoRA adapter, and not be empty.")
-        adapters = self._context.adapters
-        if adapters.get(name) is None:
+        if self._context.adapters.get(name) is None:
             raise ApiError(404, f"The lora adapter '{shown(name)}' cannot be found.")
-        adapters.unload(name)
+        self._context.unload_adapter(name)
         log.info("Unloaded LoRA adapter {name}", name=name)
         _succeed(request, f"LoRA adapter '{name}' removed")
 

@@ -84,7 +84,7 @@ class Context:
         for module in config.lora_modules:
             base = module.base_model_name
             parent = base if base in self.names else self.model
-            self.adapters.load(module.name, module.path or module.name, parent)
+            self.load_adapter(module.name, module.path or module.name, parent)
         self.echoes = config.mode == "echo"
         self.always_usage = config.enable_force_include_usage
         # Differently configured servers differ, as in vLLM.
@@ -104,6 +104,14 @@ class Context:
         if config.pod_namespace:
             headers += b"x-inference-namespace: %b\r\n" % header_value(config.pod_namespace)
         self.reply_headers = headers
+
+    def load_adapter(self, name: str, path: str, parent: str) -> None:
+        """Make an adapter known that has just been loaded, for the first time or anew."""
+        self.driver.engine.residency.load(self.adapters.load(name, path, parent))
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter. Raises KeyError where it is not known."""
+        self.driver.engine.residency.unload(self.adapters.unload(name))
 
     def reconfigure(self, config: Config) -> None:
         """Have `config` count from now on; it differs in options alone that may change at run time."""

@@ -17,6 +17,10 @@ DEFAULTS: dict[str, object] = {
     "max-request-body-size-mb": 64,
     "model": "",
     "served-model-name": (),
+    "enable-lora": False,
+    "lora-info": "auto",
+    "lora-load-time": 0.0,
+    "lora-max-overtakes": 256,
     "max-loras": 1,
     "max-cpu-loras": 0,
     "max-num-seqs": 5,
@@ -160,6 +164,7 @@ DEFAULTS: dict[str, object] = {
 
 RUNTIME = {
     "image-emission-rate",
+    "lora-load-time",
     "latency-calculator",
     "time-to-first-token",
     "time-to-first-token-std-dev",

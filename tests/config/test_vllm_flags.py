@@ -32,6 +32,7 @@ def test_the_list_is_whole() -> None:
         "model",
         "served-model-name",
         "lora-modules",
+        "enable-lora",
         "max-loras",
         "max-cpu-loras",
         "max-num-seqs",
@@ -77,8 +78,8 @@ def test_those_that_are_options_are_ours(name: str) -> None:
     [
         ([], ()),
         (["--port", "1", "-tp", "2"], ()),
-        (["--dtype", "auto", "--port", "1", "--enable-lora"], ("dtype", "enable-lora")),
-        (["--enable-lora", "--no-enable-lora", "--disable-lora", "--enable-lora=true"], ("enable-lora",)),
+        (["--dtype", "auto", "--port", "1", "--enable-dbo"], ("dtype", "enable-dbo")),
+        (["--enable-dbo", "--no-enable-dbo", "--disable-dbo", "--enable-dbo=true"], ("enable-dbo",)),
         (["--no-disable-log-requests", "--disable_log_requests"], ("enable-log-requests",)),
         (["-cc.mode", "3", "--compilation_config.cudagraph_mode=NONE"], ("compilation-config",)),
         (["-O3"], ("optimization-level",)),

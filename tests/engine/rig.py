@@ -21,7 +21,7 @@ TICK = 1 / 1024
 
 @dataclass
 class Settings:
-    """The latency options of `Config`, durations in seconds."""
+    """Options of `Config`, durations in seconds."""
 
     latency_calculator: str = ""
     time_to_first_token: float = 0.0
@@ -35,6 +35,10 @@ class Settings:
     time_to_generate_image: float = 0.0
     time_to_generate_image_std_dev: float = 0.0
     max_num_seqs: int = 4
+    max_loras: int = 1
+    max_cpu_loras: int = 0
+    lora_load_time: float = 0.0
+    speed: float = 1.0
     seed: int | None = 1
 
 
@@ -110,13 +114,14 @@ class Rig:
         slots: int = 2,
         waiting: int = 100,
         *,
-        max_loras: int = 1,
         by_priority: bool = False,
-        **latency: object,
+        max_overtakes: int = -1,
+        **more: object,
     ) -> None:
         self.now = 4096.0  # not 0, which is what a time nobody set would be
         self.started: list[Sequence] = []
-        self.settings = Settings(max_num_seqs=slots, **latency)  # type: ignore[arg-type]
+        self.settings = Settings(max_num_seqs=slots, **more)  # type: ignore[arg-type]
+        self.settings.max_cpu_loras = self.settings.max_cpu_loras or self.settings.max_loras
         self.pacing = PerRequestPacing(Latency(self.settings))
         self.stats = Stats(max_model_len=4096)
         self.engine = Engine(
@@ -126,8 +131,9 @@ class Rig:
             self._write,
             self.stats,
             lambda: self.now,
-            Residency(max_loras),
+            Residency(self.settings),
             by_priority,
+            max_overtakes,
         )
         self._by_ask: dict[Ask, Sequence] = {}
 

@@ -19,23 +19,25 @@ def test_adapters_keep_their_order_and_have_ids_of_their_own() -> None:
     assert len(adapters) == 3
 
 
-def test_an_adapter_that_is_replaced_keeps_its_id_and_its_place() -> None:
+def test_an_adapter_that_is_loaded_in_place_is_the_same_one() -> None:
     adapters = Adapters()
     held = adapters.load("a", "/old", "m")
     adapters.load("b", "/b", "m")
-    new = adapters.load("a", "/new", "m")
-    assert (new.id, [one.path for one in adapters]) == (held.id, ["/new", "/b"])
-    assert held.path == "/old"
-    assert adapters.get("a") is new
+    assert adapters.load("a", "/new", "other") is held
+    assert (held.id, held.path, held.parent) == (1, "/new", "other")
+    assert [one.name for one in adapters] == ["a", "b"]
 
 
 def test_an_adapter_that_comes_again_has_a_new_id() -> None:
     adapters = Adapters()
-    adapters.load("a", "/a", "m")
-    adapters.unload("a")
+    assert not adapters.in_use
+    first = adapters.load("a", "/a", "m")
+    assert adapters.unload("a") is first
     assert adapters.get("a") is None
     assert not len(adapters)
-    assert adapters.load("a", "/a", "m").id == 2
+    again = adapters.load("a", "/a", "m")
+    assert (first.known, again.known, again.id) == (False, True, 2)
+    assert adapters.in_use
 
 
 def test_only_what_is_known_can_be_unloaded() -> None:

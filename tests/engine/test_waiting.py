@@ -81,12 +81,17 @@ def test_one_that_comes_back_has_its_old_place() -> None:
         max_size=200,
     ),
     st.booleans(),
+    st.sampled_from([-1, 0, 1, 3]),
 )
-def test_it_does_as_a_plain_sorted_list(steps: list[tuple[str, int, int]], by_priority: bool) -> None:
+def test_it_does_as_a_plain_sorted_list(
+    steps: list[tuple[str, int, int]], by_priority: bool, bound: int
+) -> None:
     rig = Rig()
-    queue = Waiting(by_priority)
+    queue = Waiting(by_priority, bound)
     known: list[Adapter | None] = [None, *adapters(2)]
     model: list[tuple[int, int, Sequence]] = []
+    overtaken: dict[Adapter | None, int] = {}
+    deferred: set[Sequence] = set()
     for serial, (step, number, priority) in enumerate(steps):
         if step == "add":
             sequence = rig.make(adapter=known[number], priority=priority)
@@ -96,14 +101,34 @@ def test_it_does_as_a_plain_sorted_list(steps: list[tuple[str, int, int]], by_pr
         elif step == "remove" and model:
             _, _, sequence = model.pop(number % len(model))
             queue.remove(sequence)
+            deferred.discard(sequence)
         elif step == "pop":
             blocked = known[number] if number in (1, 2) else None
-            able = [entry for entry in model if entry[2].adapter is None or entry[2].adapter is not blocked]
-            expected = able[0][2] if able else None
+            rows = [entry[2] for entry in model]
+            stuck = [each for each in rows if each.adapter is not None and each.adapter is blocked]
+            deferred.update(stuck)
+            expected: Sequence | None = None
+            for place, each in enumerate(rows):
+                if each in stuck:
+                    continue
+                if stuck and each.adapter is not None and place > rows.index(stuck[0]):
+                    if overtaken.get(blocked, 0) == bound:
+                        continue
+                    overtaken[blocked] = overtaken.get(blocked, 0) + 1
+                expected = each
+                break
             assert queue.pop(lambda adapter, blocked=blocked: adapter is not blocked) is expected  # type: ignore[misc]
-            model = [entry for entry in model if entry[2] is not expected]
+            if expected is not None:
+                model = [entry for entry in model if entry[2] is not expected]
+                overtaken[expected.adapter] = 0
+                deferred.discard(expected)
+        for adapter in known:
+            if all(entry[2].adapter is not adapter for entry in model):
+                overtaken[adapter] = 0
         assert len(queue) == len(model)
         assert list(queue) == [entry[2] for entry in model]
+        assert queue.deferred == len(deferred)
+        assert set(queue.adapters) == {entry[2].adapter for entry in model} - {None}
 
 
 def test_those_that_leave_are_forgotten_before_they_come_up() -> None:
