@@ -7,9 +7,10 @@ from pathlib import Path
 
 from llmdsim.config import parse
 from llmdsim.engine.stats import Stats
-from llmdsim.metrics import Collector, HttpRequests, own_blocks
+from llmdsim.metrics import Collector, HttpRequests, lora_blocks, own_blocks
 from llmdsim.reply.author import Author
 from llmdsim.tokenization import BuiltinTokenizer
+from tests.engine.rig import Rig
 from tests.metrics.pages import collector, families
 from tests.metrics.vllm import FAMILIES
 
@@ -25,6 +26,7 @@ def test_every_family_and_label_value_is_documented() -> None:
         [
             *own_blocks([("0", stats, author)]),
             HttpRequests(lambda: 0.0),
+            *lora_blocks(Rig().engine, 1, {}, lambda: 0.0, lambda: True, as_vllm=False),
         ]
     )
     shown = {**families(collector(stats)), **families(others)}

@@ -123,6 +123,40 @@ def test_loading_in_place_replaces_the_path() -> None:
     assert [(row["id"], row["root"]) for row in rows(rig)[1:]] == [("l1", "/p/new"), ("l2", "/p/l1")]
 
 
+def test_loading_is_answered_when_it_is_done() -> None:
+    rig = RankRig("--lora-load-time", "2s", "--speed", "2")
+    client = rig.post(LOAD, {"lora_name": "l1", "lora_path": "/p/l1"})
+    rig.clock.advance(0.99)
+    assert not client.received
+    assert len(rows(rig)) == 1
+    rig.clock.advance(0.01)
+    assert reply_of(client).body == b"Success: LoRA adapter 'l1' added successfully."
+    assert [row["id"] for row in rows(rig)] == ["m", "l1"]
+    # It is in memory: a request has nothing to wait for.
+    assert reply_of(ask_for(rig, CHAT, model="l1")).status == 200
+
+
+def test_what_is_wrong_with_a_load_is_told_at_once_or_when_it_is_done() -> None:
+    rig = RankRig("--lora-load-time", "1s")
+    assert error(load(rig, "m"))[:2] == (400, "InvalidUserInput")
+    first, second = (rig.post(LOAD, {"lora_name": "l1", "lora_path": f"/{number}"}) for number in (1, 2))
+    rig.clock.advance(1)
+    assert reply_of(first).status == 200
+    status, kind, message = error(reply_of(second))
+    assert (status, kind) == (400, "InvalidUserInput")
+    assert "has already been loaded" in message
+    assert rows(rig)[1]["root"] == "/1"
+
+
+def test_a_client_that_leaves_does_not_stop_the_load() -> None:
+    rig = RankRig("--lora-load-time", "1s")
+    for name in ("l1", "l1"):
+        rig.post(LOAD, {"lora_name": name, "lora_path": "/p"}).fin()
+    rig.settle()
+    rig.clock.pump([1, 0])
+    assert [row["id"] for row in rows(rig)] == ["m", "l1"]
+
+
 def test_loading_in_place_loads_what_was_not_loaded() -> None:
     assert load(RankRig(), load_inplace=True).status == 200
 
@@ -313,3 +347,82 @@ def test_access_lines_tell_the_adapter() -> None:
     rig.site.on_ended.append(lambda request: accounts.append(request.account))
     ask_for(rig, CHAT, model="l1")
     assert [account.model for account in accounts] == ["l1"]
+
+
+def test_a_request_waits_for_its_adapter_to_be_loaded() -> None:
+    rig = RankRig(*("--lora-load-time", "2s", "--max-loras", "1", "--lora-modules", "l1=/1", "l2=/2"))
+    assert reply_of(ask_for(rig, CHAT, model="l2")).status == 200, "the last module is in memory"
+    evicted, base = ask_for(rig, CHAT, model="l1"), ask_for(rig, CHAT)
+    assert reply_of(base).status == 200
+    rig.clock.advance(1.9)
+    assert not evicted.received
+    rig.clock.advance(0.1)
+    assert reply_of(evicted).status == 200
+    assert reply_of(ask_for(rig, CHAT, model="l1")).status == 200
+
+
+def test_the_load_time_may_change_at_run_time() -> None:
+    rig = RankRig("--lora-load-time", "9s", "--lora-modules", "l1=/1", "l2=/2")
+    assert ask(rig, post(b'{"lora-load-time": "250ms"}', path=b"/admin/config")).status == 200
+    client = ask_for(rig, CHAT, model="l1")
+    rig.clock.advance(0.25)
+    assert reply_of(client).status == 200
+
+
+# --- metrics
+
+INFO = b"vllm:lora_requests_info"
+MEMORY = (b"vllm:num_gpu_loaded_lora_adapters", b"vllm:lora_adapter_loaded{")
+RUNNING = b'vllm:lora_requests_info{max_lora="1",running_lora_adapters="l1",waiting_lora_adapters=""} '
+
+
+def page(rig: RankRig) -> bytes:
+    return ask(rig, get(b"/metrics")).body
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        ((), False),
+        (("--enable-lora",), True),
+        (("--lora-modules", "l1=/1"), True),
+        (("--lora-info", "always"), True),
+        (("--lora-info", "vllm"), False),
+        (("--lora-info", "vllm", "--lora-modules", "l1=/1"), True),
+        (("--lora-info", "off", "--lora-modules", "l1=/1"), False),
+        (("--lora-modules", "l1=/1", "--disable-log-stats"), False),
+    ],
+)
+def test_r14_lora_metrics_are_there_with_lora(flags: tuple[str, ...], shown: bool) -> None:
+    assert (INFO in page(RankRig(*flags))) == shown
+
+
+def test_r14_the_first_adapter_brings_the_metrics_and_they_stay() -> None:
+    rig = RankRig()
+    load(rig)
+    assert all(name in page(rig) for name in (INFO, *MEMORY))
+    unload(rig)
+    assert INFO in page(rig)
+
+
+def test_lora_metrics_follow_requests_and_memory() -> None:
+    rig = RankRig(*PACED)
+    page_before = page(rig)
+    assert b'adapter_name="l1",engine="0",level="gpu",model_name="m",pinned="false"} 1.0' in page_before
+    assert RUNNING not in page_before
+    client = ask_for(rig, CHAT, model="l1")
+    assert RUNNING in page(rig)
+    rig.clock.advance(1)
+    assert reply_of(client).status == 200
+    assert page(rig).count(INFO + b"{") == 1
+    assert RUNNING not in page(rig)
+
+
+def test_as_vllm_there_are_old_series_and_nothing_of_memory() -> None:
+    rig = RankRig(*PACED, "--lora-info", "vllm")
+    page(rig)
+    ask_for(rig, CHAT, model="l1")
+    shown = page(rig)
+    assert shown.count(INFO + b"{") == 2
+    assert b'running_lora_adapters="l1",waiting_lora_adapters="l1"' in shown
+    assert not any(name in shown for name in MEMORY)
