@@ -225,7 +225,6 @@ class Engine:
                     break
                 sequence = waiting.pop(self.residency.can_start)
                 stats.waiting = len(waiting)
-                stats.deferred = waiting.deferred
                 if sequence is None:
                     break  # all that wait need adapters that have no room yet
                 self._start(sequence, now)
@@ -293,7 +292,6 @@ class Engine:
         elif sequence.waiting:
             self._waiting.remove(sequence)
             stats.waiting = len(self._waiting)
-            stats.deferred = self._waiting.deferred
             if sequence.adapter is not None:
                 self._note_adapters(now)
         if reason == "cache_threshold":

@@ -108,8 +108,10 @@ class Waiting:
                 if best is None or first < best:
                     best = first
             else:
-                self._defer(line, len(line) - line.deferred)
-                line.passed = self._serial
+                more = len(line.heap) - line.stale - line.deferred
+                if more:
+                    self._defer(line, more)
+                    line.passed = self._serial
                 if passed is None or first < passed:
                     passed = first
         if passed is not None and best is not None and best[1].adapter is not None and passed < best:

@@ -15,7 +15,7 @@ log = Logger()
 LINE = (
     "Engine {engine}: Avg prompt throughput: {prompt_throughput:.1f} tokens/s, "
     "Avg generation throughput: {generation_throughput:.1f} tokens/s, Running: {running} reqs, "
-    "Waiting: {waiting} reqs, GPU KV cache usage: {kv_cache_usage:.1f}%"
+    "Waiting: {waiting} reqs, {deferred}GPU KV cache usage: {kv_cache_usage:.1f}%"
 )
 
 
@@ -68,5 +68,6 @@ class StatsLine:
             generation_throughput=generation,
             running=stats.running,
             waiting=stats.waiting,
+            deferred=f"Deferred: {stats.deferred} reqs, " if stats.deferred else "",
             kv_cache_usage=stats.kv_cache_usage * 100,
         )

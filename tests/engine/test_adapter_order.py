@@ -148,6 +148,18 @@ def test_the_bound_does_not_hold_back_the_base_model() -> None:
     assert rig.started == [first, base, waits, later]
 
 
+def test_the_base_model_overtakes_nobody() -> None:
+    one, two = adapters(2)
+    rig = Rig(8, max_overtakes=2, time_to_first_token=1.0)
+    rig.add(adapter=one)
+    waits = rig.add(adapter=two)
+    for adapter in (None, None, None, one, one, one):
+        rig.add(adapter=adapter)
+    assert [sequence.adapter for sequence in rig.started] == [one, None, None, None, one, one]
+    rig.drain()
+    assert rig.started[6] is waits
+
+
 def test_those_that_came_before_it_do_not_overtake_it() -> None:
     one, two = adapters(2)
     rig = Rig(2, max_overtakes=0, time_to_first_token=1.0, inter_token_latency=1.0)

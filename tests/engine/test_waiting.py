@@ -71,6 +71,39 @@ def test_one_that_comes_back_has_its_old_place() -> None:
     assert list(queue) == [first, second]
 
 
+def test_one_that_comes_back_is_passed_over_still() -> None:
+    rig = Rig()
+    queue = Waiting()
+    (one,) = adapters(1)
+    first, second = rig.make(adapter=one), rig.make(adapter=one)
+    queue.add(first)
+    queue.add(second)
+    assert queue.pop(lambda _: False) is None
+    assert queue.deferred == 2
+    assert queue.pop(lambda _: True) is first
+    queue.add(first)
+    assert queue.deferred == 2
+    queue.remove(first)
+    queue.remove(second)
+    assert queue.deferred == 0
+
+
+def test_a_line_that_moves_on_may_be_overtaken_as_often_again() -> None:
+    rig = Rig()
+    queue = Waiting(max_overtakes=2)
+    one, two = adapters(2)
+    waits = [rig.make(adapter=two) for _ in range(2)]
+    for sequence in waits + [rig.make(adapter=one) for _ in range(5)]:
+        queue.add(sequence)
+
+    def not_two() -> bool:
+        return queue.pop(lambda adapter: adapter is not two) is not None
+
+    assert [not_two(), not_two(), not_two()] == [True, True, False]
+    assert queue.pop(lambda _: True) is waits[0]
+    assert [not_two(), not_two(), not_two()] == [True, True, False]
+
+
 @given(
     st.lists(
         st.one_of(

@@ -38,6 +38,14 @@ def test_it_is_worded_as_vllm_words_it(events: list[LogEvent]) -> None:
     assert (event["running"], event["prompt_throughput"]) == (2, 12.3)
 
 
+def test_it_tells_who_is_deferred_where_there_is_anybody(events: list[LogEvent]) -> None:
+    clock, stats = Clock(), Stats(1024)
+    StatsLine(0, stats, clock, 10.0).start()
+    stats.waiting, stats.deferred = 3, 2
+    clock.advance(10)
+    assert "Waiting: 3 reqs, Deferred: 2 reqs, GPU KV cache usage" in formatEvent(events[0])
+
+
 def test_it_is_info_while_busy_and_once_after(events: list[LogEvent]) -> None:
     clock, stats = Clock(), Stats(1024)
     line = StatsLine(7, stats, clock, 2.0)

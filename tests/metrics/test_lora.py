@@ -79,6 +79,15 @@ def test_running_and_waiting_adapters_are_sorted_and_apart(form: str) -> None:
     assert page.info(form) == [("", "")]
 
 
+def test_names_are_in_order_whoever_came_first() -> None:
+    names = [f"l{number}" for number in range(9)]
+    rig = Rig(slots=5, max_loras=5, inter_token_latency=1.0)
+    page = Page(rig)
+    for adapter in reversed(page.load(*names)):
+        rig.add(9, adapter=adapter)
+    assert page.info() == [(",".join(names[4:]), ",".join(names[:4]))]
+
+
 def test_two_of_one_name_are_told_once() -> None:
     rig = Rig(slots=3, max_loras=1, inter_token_latency=1.0)
     page = Page(rig)
