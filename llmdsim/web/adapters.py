@@ -16,8 +16,8 @@ from llmdsim.web.errors import ApiError, shown
 from llmdsim.web.takes import takes
 from llmdsim.wire.request import Request
 
-#: Adapters that are known at a time, and characters of a name, which is in every frame of a stream, and of a
-#: path.
+#: Adapters that are known, or are being loaded, at a time, and characters of a name, which is in every frame
+#: of a stream, and of a path.
 MOST_ADAPTERS = 1024
 LONGEST_NAME = 256
 LONGEST_PATH = 4096
@@ -50,6 +50,7 @@ class AdapterRoutes:
     def __init__(self, context: Context, clock: Any) -> None:
         self._context = context
         self._clock = clock
+        self._under_way = 0
 
     def mount(self, app: Klein) -> None:
         """Add the routes, if adapters may change while the server runs."""
@@ -67,11 +68,18 @@ class AdapterRoutes:
             self._loaded(wanted)
             self._tell_loaded(request, wanted)
             return None
+        if self._under_way == MOST_ADAPTERS:
+            raise _refused(f"There are {MOST_ADAPTERS} lora adapters being loaded; wait for one of them.")
+        self._under_way += 1
         told: Deferred[None] = Deferred()
         told.addCallback(lambda _: self._tell_loaded(request, wanted))
         # A client that leaves cancels what it is to be told, not the loading (vLLM).
-        deferLater(self._clock, seconds, self._loaded, wanted).chainDeferred(told)
+        deferLater(self._clock, seconds, self._loaded_later, wanted).chainDeferred(told)
         return told
+
+    def _loaded_later(self, wanted: LoadRequest) -> None:
+        self._under_way -= 1
+        self._loaded(wanted)
 
     def _loaded(self, wanted: LoadRequest) -> None:
         self._check(wanted)  # what was true when it began need not be

@@ -148,6 +148,22 @@ def test_what_is_wrong_with_a_load_is_told_at_once_or_when_it_is_done() -> None:
     assert rows(rig)[1]["root"] == "/1"
 
 
+def test_loads_under_way_are_bounded() -> None:
+    rig = RankRig("--lora-load-time", "1s")
+    for _ in range(MOST_ADAPTERS):
+        rig.post(LOAD, {"lora_name": "l1", "lora_path": "/p"}).fin()
+    rig.settle()
+    status, kind, message = error(load(rig))
+    assert (status, kind) == (400, "InvalidUserInput")
+    assert "being loaded" in message
+    rig.clock.advance(1)
+    assert len(rows(rig)) == 2
+    assert reply_of(rig.post(LOAD, {"lora_name": "l1", "lora_path": "/p"})).status == 400
+    client = rig.post(LOAD, {"lora_name": "l2", "lora_path": "/p"})
+    rig.clock.advance(1)
+    assert reply_of(client).status == 200
+
+
 def test_a_client_that_leaves_does_not_stop_the_load() -> None:
     rig = RankRig("--lora-load-time", "1s")
     for name in ("l1", "l1"):
