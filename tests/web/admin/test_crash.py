@@ -56,13 +56,17 @@ def test_open_calls_are_told_whether_they_run_or_wait(path: str, n: int) -> None
 
 
 def test_streams_of_other_apis_are_told_in_their_own_way() -> None:
-    rig = crash_rig("--max-num-seqs", "9")
-    message = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "a"}]}
+    rig = crash_rig("--max-num-seqs", "9", "--seed", "1")
+    message = {"model": "m", "max_tokens": 500, "messages": [{"role": "user", "content": "a"}]}
     of_messages = begin(rig, "POST", "/v1/messages", {**message, "stream": True})
-    of_responses = begin(rig, "POST", "/v1/responses", {"input": "a", "stream": True})
-    ids = {"token_ids": [1, 2], "sampling_params": {"max_tokens": 5}}
+    of_responses = begin(
+        rig, "POST", "/v1/responses", {"input": "a", "max_output_tokens": 500, "stream": True}
+    )
+    ids = {"token_ids": [1, 2], "sampling_params": {"max_tokens": 500, "ignore_eos": True}}
     of_generate = begin(rig, "POST", GENERATE, {**ids, "stream": True})
-    in_background = told(rig, "POST", "/v1/responses", {"input": "a", "background": True})["id"]
+    in_background = told(
+        rig, "POST", "/v1/responses", {"input": "a", "max_output_tokens": 500, "background": True}
+    )["id"]
     rig.clock.pump([1.0] * 2)
     crash(rig)
     body = answer(of_messages).body
