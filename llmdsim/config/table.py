@@ -385,22 +385,28 @@ class Config:
         0.0, "Standard deviation of a prefill by tokens", runtime=True, group="Latency", effective=True
     )
     kv_cache_transfer_latency: Duration = option(
-        0.0, "Time to the first token when a remote server did the prefill", runtime=True, group="Latency"
+        0.0,
+        "Time to the first token when another server did the prefill",
+        runtime=True,
+        group="Latency",
+        effective=True,
     )
     kv_cache_transfer_latency_std_dev: Duration = option(
         0.0,
         "Its standard deviation, at most 30 % of it; a draw stays within 70 %",
         runtime=True,
         group="Latency",
+        effective=True,
     )
     kv_cache_transfer_time_per_token: Duration = option(
         0.0,
-        "The same for each prompt token, used where --kv-cache-transfer-latency is 0",
+        "The same for each prompt token; --latency-calculator says when that counts",
         runtime=True,
         group="Latency",
+        effective=True,
     )
     kv_cache_transfer_time_std_dev: Duration = option(
-        0.0, "Standard deviation of a transfer by tokens", runtime=True, group="Latency"
+        0.0, "Standard deviation of a transfer by tokens", runtime=True, group="Latency", effective=True
     )
     time_to_generate_image: Duration = option(
         0.0, "Time an image takes (omni)", runtime=True, group="Latency", effective=True
@@ -520,6 +526,12 @@ class Config:
         group="KV cache",
         effective=True,
     )
+    kv_transfer_config: Json | None = option(
+        None,
+        "vLLM's; its kv_load_failure_policy counts: fail a request whose transfer failed, or recompute",
+        group="KV cache",
+        effective=True,
+    )
     hash_seed: str = option("", "Seed of block hashes", env="PYTHONHASHSEED", group="KV cache")
     zmq_endpoint: str = option(
         "tcp://127.0.0.1:5557", "ZeroMQ address that events are published to; empty is none", group="KV cache"
@@ -563,6 +575,15 @@ class Config:
     fault_rate: float = option(
         100.0,
         "Percentage of requests that meet one of --faults",
+        low=0.0,
+        high=100.0,
+        runtime=True,
+        group="Failures",
+        effective=True,
+    )
+    kv_transfer_failure_rate: float = option(
+        0.0,
+        "Percentage of transfers of KV blocks from another server's prefill that fail",
         low=0.0,
         high=100.0,
         runtime=True,

@@ -8,6 +8,7 @@ from llmdsim.config.durations import format_duration
 from llmdsim.config.fake_metrics import read_fake_metrics
 from llmdsim.config.fault import parse_fault
 from llmdsim.config.klog import SEVERITIES, patterns, severity
+from llmdsim.config.kv_transfer import kv_transfer_fault
 from llmdsim.config.option import ConfigError
 from llmdsim.config.table import Config
 
@@ -59,6 +60,8 @@ def _broken(config: Config) -> Iterator[str]:
             parse_fault(fault)
         except ValueError as problem:
             yield f"--faults: {problem}"
+    if config.kv_transfer_config is not None and (wrong := kv_transfer_fault(config.kv_transfer_config)):
+        yield f"--kv-transfer-config: {wrong}"
     yield from _klog(config)
     if config.fake_metrics is not None:
         try:

@@ -9,6 +9,7 @@ from llmdsim.engine.pacing import Pacing
 from llmdsim.engine.residency import Residency
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
+from llmdsim.engine.transfers import RemotePrefill
 from llmdsim.engine.waiting import Waiting
 from llmdsim.reply.ask import Ask
 from llmdsim.reply.cut import CutReply
@@ -155,6 +156,10 @@ class Engine:
             return 0.0  # as soon as there is a turn
         return self.pacing.next_deadline()
 
+    def retime(self, now: float) -> None:
+        """Latencies have changed: what is not due yet is due by the new ones."""
+        self.pacing.retime(now, self.stats.running)
+
     def turn(self, now: float) -> None:
         """Others have had their turn: start what there was no time for in the last one."""
         self._writing = 0.0
@@ -203,6 +208,8 @@ class Engine:
             sequence.reply = CutReply(None, 0)
             self._tell(sequence, now)
             return
+        if sequence.remote_prefill is not None:
+            stats.transfers.look_up(sequence.prompt_tokens - sequence.cached_tokens)
         try:
             sequence.reply = self._write(sequence.ask)
             self.pacing.begin(sequence, begins, stats.running)
@@ -247,6 +254,9 @@ class Engine:
         if sequence.revealed:
             stats.inter_token_latency.observe(now - sequence.last_token_at)
         else:
+            remote = sequence.remote_prefill
+            if remote is not None and not remote.lost and not self._transferred(sequence, remote, now):
+                return
             sequence.first_token_at = now
             stats.time_to_first_token.observe(now - sequence.arrival)
             stats.prompt_tokens += sequence.prompt_tokens
@@ -261,6 +271,23 @@ class Engine:
             self._tell(sequence, now)
             return
         self._finish(sequence, reply.finish_reason, now)
+
+    def _transferred(self, sequence: Sequence, remote: RemotePrefill, now: float) -> bool:
+        """Count a transfer that is over; whether the first token follows at once."""
+        stats = self.stats
+        tokens = sequence.prompt_tokens - sequence.cached_tokens
+        if not remote.fails:
+            stats.transfers.succeed(now - remote.began, tokens)
+            stats.cached_tokens += tokens
+            return True
+        stats.transfers.failed += 1
+        remote.fails = False
+        remote.lost = True
+        if remote.recomputes:
+            stats.transfers.miss(tokens)
+        else:
+            self._finish(sequence, "error", now)
+        return False
 
     def _finish(self, sequence: Sequence, reason: str, now: float) -> None:
         self._end(sequence, reason, now)
@@ -322,10 +349,22 @@ class Engine:
                 sequence.last_token_at,
                 now,
                 sequence.prompt_tokens,
-                sequence.cached_tokens,
+                sequence.cached_tokens if sequence.remote_prefill is None else _told_cached(sequence),
                 tokens,
                 sequence.ask.max_tokens,
                 n,
                 longest,
             )
         )
+
+
+def _told_cached(sequence: Sequence) -> int:
+    """Prompt tokens that were not computed, as vLLM counts them where another server was to prefill.
+
+    Those that this server found cached, if it was told; else all that were read from it.
+    """
+    remote = sequence.remote_prefill
+    assert remote is not None
+    if remote.cached is not None:
+        return min(remote.cached, sequence.prompt_tokens)
+    return sequence.cached_tokens if remote.lost else sequence.prompt_tokens

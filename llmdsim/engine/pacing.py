@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.sequence import Sequence
@@ -18,6 +18,11 @@ MOST_IN_BURSTS = 1024
 
 #: Below this many abandoned deadlines the heap is left as it is.
 FEW_STALE = 64
+
+
+Entry: TypeAlias = tuple[float, int, Sequence, float]
+"""When something of a sequence is due, what keeps equals in order, the sequence, and how long it was to take:
+the difference is when it began, which later changes of the latency count from."""
 
 
 class Pacing(Protocol):
@@ -43,6 +48,9 @@ class Pacing(Protocol):
     def thaw(self, now: float) -> None:
         """Go on; what was to come comes later by as long as time stood still."""
 
+    def retime(self, now: float, running: int) -> None:
+        """Latencies have changed: work anew out what is not due yet, from when it began."""
+
 
 class PerRequestPacing:
     """Each sequence has its own timetable: a prefill, then a gap before every further token."""
@@ -51,20 +59,32 @@ class PerRequestPacing:
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
-        self._heap: list[tuple[float, int, Sequence]] = []
+        self._heap: list[Entry] = []
         self._serial = count()
         self._stale = 0
         self._frozen_at: float | None = None
 
     def begin(self, sequence: Sequence, now: float, running: int) -> None:
         latency = self._latency
-        prefill = latency.constant_prefill
-        if prefill is None:
-            prefill = latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
-        heappush(self._heap, (now + prefill, next(self._serial), sequence))
+        lasts = latency.constant_prefill
+        remote = sequence.remote_prefill
+        if remote is not None:
+            remote.began = now
+            lasts = latency.transfer(sequence.prompt_tokens)
+        elif lasts is None:
+            lasts = latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
+        heappush(self._heap, (now + lasts, next(self._serial), sequence, lasts))
+        self._draw_tail(sequence)
+
+    def _fall_back(self, sequence: Sequence, now: float, running: int) -> None:
+        """A transfer has failed: unless that ends the sequence, its prompt is prefilled here."""
+        lasts = self._latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
+        heappush(self._heap, (now + lasts, next(self._serial), sequence, lasts))
+
+    def _draw_tail(self, sequence: Sequence) -> None:
         plan = sequence.ask.plan
         if plan is not None and plan.image and sequence.reply is not None and sequence.reply.total:
-            sequence.tail = latency.image()
+            sequence.tail = self._latency.image()
 
     def drop(self, sequence: Sequence) -> None:
         # The entry stays until it is due or until too many like it lie about: removing it now would cost a
@@ -84,8 +104,34 @@ class PerRequestPacing:
             return
         later = now - self._frozen_at
         self._frozen_at = None
-        self._heap = [(deadline + later, serial, sequence) for deadline, serial, sequence in self._heap]
+        self._heap = [(entry[0] + later, *entry[1:]) for entry in self._heap]
         heapify(self._heap)  # rounding may have made equals of two deadlines
+
+    def retime(self, now: float, running: int) -> None:
+        if self._frozen_at is not None:
+            now = self._frozen_at
+        entries, self._heap, self._stale = self._heap, [], 0
+        for deadline, serial, sequence, lasted in entries:
+            if sequence.finish_reason is not None:
+                continue
+            if not sequence.in_tail:
+                self._draw_tail(sequence)
+            began = deadline - lasted
+            due = deadline if deadline <= now else max(now, began + self._anew(sequence, running))
+            self._heap.append((due, serial, sequence, due - began))
+        heapify(self._heap)
+
+    def _anew(self, sequence: Sequence, running: int) -> float:
+        """How long what comes next of a sequence takes, by the latencies of now."""
+        latency = self._latency
+        if sequence.in_tail:
+            return latency.image()
+        if sequence.revealed:
+            return latency.gap(running)
+        remote = sequence.remote_prefill
+        if remote is not None and not remote.lost:
+            return latency.transfer(sequence.prompt_tokens)
+        return latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
 
     @staticmethod
     def _waits_for_tail(sequence: Sequence) -> bool:
@@ -111,7 +157,7 @@ class PerRequestPacing:
         if self._frozen_at is not None:
             return
         heap = self._heap
-        due: list[tuple[float, int, Sequence]] = []
+        due: list[Entry] = []
         while heap and heap[0][0] <= now:
             due.append(heappop(heap))
         latency = self._latency
@@ -121,34 +167,45 @@ class PerRequestPacing:
         room = MOST_IN_BURSTS
         try:
             while due and room > 0:
-                deadline, _, sequence = due.pop()
+                deadline, _, sequence, _ = due.pop()
                 if sequence.finish_reason is not None:
                     self._stale = max(0, self._stale - 1)
+                    continue
+                if sequence.remote_prefill is not None and sequence.remote_prefill.fails:
+                    # Before the sink runs, as below.
+                    self._fall_back(sequence, deadline, running())
+                    reveal(sequence, 0, now)
                     continue
                 assert sequence.reply is not None
                 left = sequence.reply.total - sequence.revealed
                 most = min(left, BURST)
                 tokens = 1
-                if gap is None:
-                    deadline += latency.gap(running())
+                lasts = gap
+                if lasts is None:
+                    lasts = latency.gap(running())
+                    deadline += lasts
                     while deadline <= now and tokens < most:
                         tokens += 1
-                        deadline += latency.gap(running())
-                elif gap == 0.0:
+                        lasts = latency.gap(running())
+                        deadline += lasts
+                elif lasts == 0.0:
                     tokens = most
                     room -= most
                     deadline = now  # behind those that this pass had no room for
                 else:
-                    deadline += gap
+                    deadline += lasts
                     while deadline <= now and tokens < most:
                         tokens += 1
-                        deadline += gap
+                        deadline += lasts
                 if tokens < left:
                     # Before the sink runs, which may abort this very sequence.
-                    heappush(self._heap, (deadline, next(serial), sequence))
+                    heappush(self._heap, (deadline, next(serial), sequence, lasts))
                 elif sequence.tail and self._waits_for_tail(sequence):
-                    heappush(self._heap, (now + sequence.tail, next(serial), sequence))
+                    ends = deadline - lasts + sequence.tail
+                    heappush(self._heap, (ends, next(serial), sequence, sequence.tail))
                 reveal(sequence, min(tokens, left), now)
+            if latency.constant_gap != gap:
+                self.retime(now, running())  # some were put off by the gap this pass began with
         finally:
             # Those there was no room for, or no time because one failed.
             for entry in due:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from llmdsim.engine.adapters import Adapter
+from llmdsim.engine.transfers import RemotePrefill
 from llmdsim.reply.ask import Ask
 from llmdsim.reply.reply import Reply
 
@@ -42,7 +43,9 @@ class Sequence:
     `tail` is how long after its last token it ends; `in_tail`: all tokens are revealed and it has not ended.
     With less of its prompt cached than the part `cache_hit_threshold`, it ends before it begins. `request_id`
     is what its request is known by outside. Times are monotonic seconds. `finish_reason` is None until the
-    end: stop, length, abort, cache_threshold or error. `adapter` is None for the base model.
+    end: stop, length, abort, cache_threshold or error. `adapter` is None for the base model. Where another
+    server has prefilled the prompt, the first token comes when its KV blocks have been read: see
+    `remote_prefill`.
     """
 
     __slots__ = (
@@ -60,6 +63,7 @@ class Sequence:
         "order",
         "priority",
         "prompt_tokens",
+        "remote_prefill",
         "reply",
         "request_id",
         "revealed",
@@ -88,6 +92,7 @@ class Sequence:
         self.request_id = request_id
         self.adapter = adapter
         self.priority = priority
+        self.remote_prefill: RemotePrefill | None = None
         self.reply: Reply | None = None
         self.revealed = 0
         self.cached_tokens = 0

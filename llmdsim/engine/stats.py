@@ -30,11 +30,21 @@ LATENCY_BOUNDS = (
 N_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0)
 PREEMPTION_BOUNDS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
 LATENESS_BOUNDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+TRANSFER_TIME_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 5.0)
+POST_TIME_BOUNDS = (0.001, *TRANSFER_TIME_BOUNDS)
+BYTES_BOUNDS = tuple(float(1 << power) for power in range(11, 35, 2))
+DESCRIPTOR_BOUNDS = (
+    *(10.0, 20.0, 30.0, 50.0, 75.0, 100.0, 200.0, 400.0, 1000.0, 2000.0, 4000.0, 10000.0, 20000.0, 50000.0),
+)
 PASS_BOUNDS = (1.0, *(float(8 << power) for power in range(12)))
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
 #: Kinds of faults, types of failures, and what X-Return-Error asks for.
 FAULTS = (*KINDS, *get_args(FailureType), "return_error")
+
+#: What a token takes in the KV cache: an 8B Llama's 32 layers of 8 heads of 128 dimensions, keys and values,
+#: in bfloat16.
+KV_BYTES_PER_TOKEN = 131_072
 
 #: Values a histogram keeps before they are sorted: few enough that a scrape is quick.
 MANY = 1024
@@ -121,6 +131,55 @@ class Histogram:
         return sum(self.counts)
 
 
+class TransferStats:
+    """Reading KV blocks, of `block_size` tokens each, that other servers' prefills made.
+
+    `queried` and `hits` are tokens looked up there and found, when sequences start; `loaded` are those of
+    transfers that came to their end. `failed` counts transfers.
+    """
+
+    __slots__ = (
+        "_block_size",
+        "bytes",
+        "descriptors",
+        "failed",
+        "hits",
+        "loaded",
+        "post_time",
+        "queried",
+        "time",
+    )
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self.queried = 0
+        self.hits = 0
+        self.loaded = 0
+        self.failed = 0
+        self.time = Histogram(TRANSFER_TIME_BOUNDS)
+        self.post_time = Histogram(POST_TIME_BOUNDS)
+        self.bytes = Histogram(BYTES_BOUNDS)
+        self.descriptors = Histogram(DESCRIPTOR_BOUNDS)
+
+    def look_up(self, tokens: int) -> None:
+        """Count tokens that another server's prefill has."""
+        self.queried += tokens
+        self.hits += tokens
+
+    def miss(self, tokens: int) -> None:
+        """Count tokens that are looked up again, in vain, since their transfer failed."""
+        self.queried += tokens
+
+    def succeed(self, seconds: float, tokens: int) -> None:
+        """Count a transfer of the blocks of so many tokens."""
+        blocks = -(-tokens // self._block_size)
+        self.loaded += tokens
+        self.time.observe_times(seconds, 1)
+        self.post_time.observe_times(0.0, 1)  # to ask for it takes no time here
+        self.bytes.observe_times(blocks * self._block_size * KV_BYTES_PER_TOKEN, 1)
+        self.descriptors.observe_times(blocks, 1)
+
+
 Finished: TypeAlias = tuple[float, float, float, float, float, int, int, int, int, int, int]
 """Of a sequence answered to its end: when it arrived, was started, had its first and last token, and ended;
 its prompt tokens, and the cached ones among them; its tokens, and their limit; and with the last choice of a
@@ -166,10 +225,11 @@ class Stats:
         "sleep_state",
         "time_per_output_token",
         "time_to_first_token",
+        "transfers",
         "waiting",
     )
 
-    def __init__(self, max_model_len: int) -> None:
+    def __init__(self, max_model_len: int, block_size: int = 16) -> None:
         tokens = token_bounds(max_model_len)
         self.running = 0
         self.waiting = 0
@@ -185,9 +245,10 @@ class Stats:
         self.prefix_cache_queries = 0
         self.prefix_cache_hits = 0
         self.preemptions = 0
-        #: Whole prompts whose first token was revealed, and what of them came from the cache.
+        #: Whole prompts whose first token was revealed, and what of them was not computed here.
         self.prompt_tokens = 0
         self.cached_tokens = 0
+        self.transfers = TransferStats(block_size)
         self.generation_tokens = 0
         #: Requests, not sequences, that found the queue full.
         self.refused = 0

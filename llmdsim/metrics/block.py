@@ -103,6 +103,22 @@ class FamilyBlock:
         return b"".join([self._openmetrics_head, *[render() + created for render, created in self._children]])
 
 
+class LateBlock:
+    """A block that is not there until `shown`."""
+
+    __slots__ = ("_block", "_shown")
+
+    def __init__(self, block: Block, shown: Callable[[], bool]) -> None:
+        self._block = block
+        self._shown = shown
+
+    def text(self) -> bytes:
+        return self._block.text() if self._shown() else b""
+
+    def openmetrics(self) -> bytes:
+        return self._block.openmetrics() if self._shown() else b""
+
+
 class _Number:
     __slots__ = ("_read", "_seen", "_template", "_text")
 

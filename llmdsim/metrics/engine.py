@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from llmdsim.engine.stats import Stats
-from llmdsim.metrics.block import Block, FamilyBlock
-from llmdsim.metrics.families import FAMILIES, Distribution, Labelled
+from llmdsim.metrics.block import Block, FamilyBlock, LateBlock
+from llmdsim.metrics.families import FAMILIES, TRANSFER_FAMILIES, Distribution, Family, Labelled
 from llmdsim.reply.author import Author
 
 
@@ -19,8 +19,24 @@ def engine_blocks(
     `model_name` is the first served name; `ranks` pairs each rank's `engine` label with its counters;
     `cache_config` gives the labels of `vllm:cache_config_info`.
     """
+    blocks = _family_blocks(FAMILIES, model_name, ranks)
+    return [*blocks, cache_config_block([engine for engine, _ in ranks], cache_config)]
+
+
+def transfer_blocks(model_name: str, ranks: Sequence[tuple[str, Stats]], *, early: bool) -> list[Block]:
+    """The families of transfers of KV blocks: from the start on if `early`, else from the first one on."""
+
+    def shown() -> bool:
+        return early or any(stats.transfers.queried for _, stats in ranks)
+
+    return [LateBlock(block, shown) for block in _family_blocks(TRANSFER_FAMILIES, model_name, ranks)]
+
+
+def _family_blocks(
+    families: Sequence[Family], model_name: str, ranks: Sequence[tuple[str, Stats]]
+) -> list[Block]:
     blocks: list[Block] = []
-    for family in FAMILIES:
+    for family in families:
         kind = "histogram" if isinstance(family, Distribution) else family.kind
         block = FamilyBlock(family.name, kind, family.help)
         blocks.append(block)
@@ -39,7 +55,7 @@ def engine_blocks(
                         block.add_number({**labels, family.label: value}, partial(read, stats))
                 case _:
                     block.add_number(labels, partial(family.read, stats))
-    return [*blocks, cache_config_block([engine for engine, _ in ranks], cache_config)]
+    return blocks
 
 
 def cache_config_block(engines: Sequence[str], cache_config: Mapping[str, str]) -> Block:
@@ -50,8 +66,13 @@ def cache_config_block(engines: Sequence[str], cache_config: Mapping[str, str]) 
     return info
 
 
-def own_blocks(ranks: Sequence[tuple[str, Stats, Author]]) -> list[Block]:
-    """What no vLLM shows: whether the simulator keeps its pace, and what replies and responses came to."""
+def own_blocks(
+    ranks: Sequence[tuple[str, Stats, Author]], speed: Callable[[], float] = lambda: 1.0
+) -> list[Block]:
+    """What no vLLM shows: whether the simulator keeps its pace, and what replies and responses came to.
+
+    `speed` tells how many times faster than real time latencies run.
+    """
     lateness = FamilyBlock(
         "llmdsim:engine_pass_lateness_seconds",
         "histogram",
@@ -65,12 +86,16 @@ def own_blocks(ranks: Sequence[tuple[str, Stats, Author]]) -> list[Block]:
     faults = FamilyBlock(
         "llmdsim:faults_injected", "counter", "Requests that were made to fail, by the kind of fault."
     )
+    pace = FamilyBlock(
+        "llmdsim:speed", "gauge", "How many times faster than configured all latencies run (--speed)."
+    )
+    pace.add_number({}, speed)
     for engine, stats, author in ranks:
         lateness.add_histogram({"engine": engine}, stats.pass_lateness)
         nonconforming.add_number({"engine": engine}, partial(getattr, author.composer, "nonconforming"))
         for kind in stats.faults:
             faults.add_number({"engine": engine, "kind": kind}, partial(stats.faults.__getitem__, kind))
-    return [lateness, nonconforming, faults]
+    return [lateness, nonconforming, faults, pace]
 
 
 def _total(read: Callable[[Stats], float], ranks: Sequence[Stats]) -> float:

@@ -116,13 +116,13 @@ FAMILIES: tuple[Family, ...] = (
         "vllm:external_prefix_cache_queries",
         "counter",
         "Prompt tokens looked up in other instances' caches.",
-        _nothing,
+        lambda stats: stats.transfers.queried,
     ),
     Scalar(
         "vllm:external_prefix_cache_hits",
         "counter",
         "Prompt tokens found in other instances' caches.",
-        _nothing,
+        lambda stats: stats.transfers.hits,
     ),
     Scalar("vllm:mm_cache_queries", "counter", "Images and the like looked up in the cache.", _nothing),
     Scalar("vllm:mm_cache_hits", "counter", "Images and the like found in the cache.", _nothing),
@@ -145,8 +145,8 @@ FAMILIES: tuple[Family, ...] = (
         "source",
         {
             "local_compute": lambda stats: stats.prompt_tokens - stats.cached_tokens,
-            "local_cache_hit": lambda stats: stats.cached_tokens,
-            "external_kv_transfer": _nothing,
+            "local_cache_hit": lambda stats: stats.cached_tokens - stats.transfers.loaded,
+            "external_kv_transfer": lambda stats: stats.transfers.loaded,
         },
     ),
     Scalar(
@@ -162,7 +162,10 @@ FAMILIES: tuple[Family, ...] = (
         "source",
         {
             "device": lambda stats: stats.prefix_cache_hits,
-            **dict.fromkeys(("host", "p2p", "disk", "external_unspecified"), _nothing),
+            "host": _nothing,
+            "p2p": lambda stats: stats.transfers.hits,
+            "disk": _nothing,
+            "external_unspecified": _nothing,
         },
     ),
     Scalar(
@@ -276,5 +279,53 @@ FAMILIES: tuple[Family, ...] = (
         "vllm:max_num_generation_tokens",
         "The samples of vllm:request_max_num_generation_tokens under a short name.",
         lambda stats: stats.max_num_generation_tokens,
+    ),
+)
+
+#: Those of the NIXL connector (vLLM's nixl/stats.py), which are there where KV blocks move between servers.
+TRANSFER_FAMILIES: tuple[Family, ...] = (
+    Distribution(
+        "vllm:nixl_xfer_time_seconds",
+        "Seconds a transfer of KV blocks took.",
+        lambda stats: stats.transfers.time,
+    ),
+    Distribution(
+        "vllm:nixl_post_time_seconds",
+        "Seconds it took to ask for a transfer of KV blocks.",
+        lambda stats: stats.transfers.post_time,
+    ),
+    Distribution(
+        "vllm:nixl_bytes_transferred",
+        "Bytes of one transfer of KV blocks.",
+        lambda stats: stats.transfers.bytes,
+    ),
+    Distribution(
+        "vllm:nixl_num_descriptors",
+        "Descriptors of one transfer, which are its blocks.",
+        lambda stats: stats.transfers.descriptors,
+    ),
+    Scalar(
+        "vllm:nixl_num_failed_transfers",
+        "counter",
+        "Transfers of KV blocks that failed.",
+        lambda stats: stats.transfers.failed,
+    ),
+    Scalar(
+        "vllm:nixl_num_failed_notifications",
+        "counter",
+        "Notes to the other server that failed.",
+        _nothing,
+    ),
+    Scalar(
+        "vllm:nixl_num_kv_expired_reqs",
+        "counter",
+        "Prefills whose blocks nobody came for in time.",
+        _nothing,
+    ),
+    Scalar(
+        "vllm:nixl_num_notifications_after_expiry",
+        "counter",
+        "Notes from readers that came when the blocks had been given up.",
+        _nothing,
     ),
 )

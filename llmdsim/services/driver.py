@@ -62,6 +62,11 @@ class EngineDriver:
         self.engine.freeze(self._seconds())
         self._follow_up()
 
+    def retime(self) -> None:
+        """Latencies have changed: what is not due yet is due by the new ones."""
+        self.engine.retime(self._seconds())
+        self._follow_up()
+
     def resume(self) -> None:
         """Go on after `hold` or `freeze`."""
         self.engine.resume(self._seconds())

@@ -8,12 +8,14 @@ from typing import Any
 from twisted.application.service import Service
 
 from llmdsim.config import Config
+from llmdsim.config.kv_transfer import disaggregates
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.residency import Residency
 from llmdsim.engine.stats import Stats
+from llmdsim.engine.transfers import Transfers
 from llmdsim.metrics import (
     Block,
     Collector,
@@ -25,6 +27,7 @@ from llmdsim.metrics import (
     lora_blocks,
     own_blocks,
     process_blocks,
+    transfer_blocks,
 )
 from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
@@ -58,8 +61,8 @@ class Rank(Service):
 
     def __init__(self, config: Config, tokenizer: Tokenizer, clock: Any) -> None:
         self.config = config
-        self.stats = Stats(config.max_model_len)
-        latency = Latency(config)
+        self.stats = Stats(config.max_model_len, config.block_size)
+        self._latency = latency = Latency(config)
         author = Author(config, tokenizer)
         self.engine = Engine(
             max_num_seqs=config.max_num_seqs,
@@ -88,12 +91,14 @@ class Rank(Service):
                 strict_context=config.strict_context,
             ),
             failures=Failures(Faults(config, self.stats), config.model, config.fault_headers, clock),
+            transfers=Transfers(config),
             port=config.port,
         )
         self.context.on_config += [
-            latency.configure,
             self.context.failures.faults.configure,
             self.engine.residency.configure,
+            self._repace,
+            self.context.transfers.configure,
         ]
         http_requests = HttpRequests(clock.seconds)
         self.scripted: Scripted | None = None
@@ -101,9 +106,13 @@ class Rank(Service):
             ranks = [("0", self.stats)]
             vllm = []
             if not config.disable_log_stats:
-                vllm = engine_blocks(self.context.model, ranks, cache_config(config))
-                vllm += self._lora_blocks(clock.seconds)
-            blocks = [*process_blocks(), *vllm, *own_blocks([("0", self.stats, author)]), http_requests]
+                vllm = [
+                    *engine_blocks(self.context.model, ranks, cache_config(config)),
+                    *transfer_blocks(self.context.model, ranks, early=disaggregates(config)),
+                    *self._lora_blocks(clock.seconds),
+                ]
+            own = own_blocks([("0", self.stats, author)], lambda: self.context.config.speed)
+            blocks = [*process_blocks(), *vllm, *own, http_requests]
         else:
             # Nothing that is measured stands beside what is scripted.
             self.scripted = Scripted(config, self.context.model, "0", clock)
@@ -150,6 +159,10 @@ class Rank(Service):
             lambda: config.lora_info == "always" or config.enable_lora or context.adapters.in_use,
             as_vllm=config.lora_info == "vllm",
         )
+    def _repace(self, config: Config) -> None:
+        """Have latencies follow `config`, those of tokens under way too."""
+        if self._latency.configure(config):
+            self.driver.retime()
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]

@@ -59,6 +59,8 @@ class Readiness(Service):
         ]
         if idle:
             log.warn("not yet effective in this version: {names}", names=" ".join(idle))
+        if config.speed != 1.0:
+            log.info("all latencies run {speed:g} times faster than configured", speed=config.speed)
         if config.ignored_flags:
             names = " ".join(config.ignored_flags)
             log.warn("accepted for vLLM's sake, without effect here: {names}", names=names)

@@ -11,6 +11,7 @@ import msgspec
 from llmdsim.config import Config, shown
 from llmdsim.engine.adapters import Adapter, Adapters
 from llmdsim.engine.stats import Stats
+from llmdsim.engine.transfers import Transfers
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.driver import Driver
 from llmdsim.web.errors import shutting_down, unknown_model
@@ -54,6 +55,7 @@ class Context:
     stats: Stats
     limits: Limits
     failures: Failures
+    transfers: Transfers
     port: int
     ready: bool = False
     draining: bool = False

@@ -131,6 +131,9 @@ def generate(
             index = len(sequences)
             sequences.append(EngineSequence(ask, sinks[index], index, family, head.id, adapter))
     answer.sequences = sequences
+    if transfer is not None and transfer.prefilled:
+        for sequence in sequences:
+            sequence.remote_prefill = context.transfers.draw(transfer.cached)
     threshold = cache_threshold(context.config, request, asked.cache_hit_threshold)
     if threshold is not None:
         for sequence in sequences:

@@ -42,12 +42,14 @@ _FLAT = (
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """`to_decode`: this is a prefill, whose blocks another server reads; else it reads those of another.
+    """`to_decode`: this is a prefill, whose blocks another server reads. `prefilled`: it reads another's.
 
-    `cached` is how many tokens the prefill found cached, where the request tells.
+    Both may be, as in vLLM. `cached` is how many tokens the prefill elsewhere found cached, where the request
+    tells.
     """
 
     to_decode: bool
+    prefilled: bool
     cached: int | None
 
 
@@ -65,10 +67,12 @@ def transfer_of(request: GenerationRequest) -> Transfer | None:
             "do_remote_prefill": request.do_remote_prefill,
         }
     to_decode = bool(params.get("do_remote_decode"))
-    if not to_decode and not params.get("do_remote_prefill"):
+    prefilled = bool(params.get("do_remote_prefill"))
+    if not to_decode and not prefilled:
         return None
-    cached = params.get("remote_prefill_cached_tokens")
-    return Transfer(to_decode, cached if type(cached) is int and 0 <= cached < 2**63 else None)
+    cached = params.get("remote_prefill_cached_tokens") if prefilled else None
+    told = type(cached) is int and 0 <= cached < 2**63
+    return Transfer(to_decode, prefilled, cached if told else None)
 
 
 class Connector:

@@ -76,6 +76,7 @@ DEFAULTS: dict[str, object] = {
     "block-size": 16,
     "dummy-transfer-params": False,
     "remote-decode-finish-reason": False,
+    "kv-transfer-config": None,
     "hash-seed": "",
     "zmq-endpoint": "tcp://127.0.0.1:5557",
     "zmq-max-connect-attempts": 0,
@@ -87,6 +88,7 @@ DEFAULTS: dict[str, object] = {
     "failure-types": (),
     "faults": (),
     "fault-rate": 100.0,
+    "kv-transfer-failure-rate": 0.0,
     "fault-headers": True,
     "fake-metrics": None,
     "fake-metrics-refresh-interval": 0.1,
@@ -185,6 +187,7 @@ RUNTIME = {
     "failure-types",
     "faults",
     "fault-rate",
+    "kv-transfer-failure-rate",
     "fake-metrics",
     "global-cache-hit-threshold",
 }

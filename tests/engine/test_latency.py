@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from pathlib import Path
 from random import Random
 from statistics import mean, stdev
 
@@ -36,6 +38,151 @@ def test_which_prefill_counts(calculator: str, options: dict[str, float], expect
     assert latency.prefill(100, 20, 1) == pytest.approx(expected)
     if latency.constant_prefill is not None:
         assert latency.constant_prefill == expected
+
+
+TRANSFER = {"kv_cache_transfer_time_per_token": 0.000003}
+
+
+@pytest.mark.parametrize(
+    ("calculator", "options", "expected"),
+    [
+        ("constant", {"kv_cache_transfer_latency": 0.002, **TRANSFER}, 0.002),
+        ("constant", TRANSFER, 0.0),
+        ("per-token", {"kv_cache_transfer_latency": 0.002, **TRANSFER}, 0.003),
+        ("per-token", {"kv_cache_transfer_latency": 0.002}, 0.0),
+        ("", {"kv_cache_transfer_latency": 0.002, **TRANSFER}, 0.002),
+        ("", TRANSFER, 0.003),
+        ("", {"kv_cache_transfer_latency_std_dev": 0.01, **TRANSFER}, 0.0),
+        ("", {}, 0.0),
+        # A constant prefill does not make the transfer constant, nor a transfer the prefill.
+        ("", {"time_to_first_token": 0.1, **TRANSFER}, 0.003),
+    ],
+)
+def test_which_transfer_counts(calculator: str, options: dict[str, float], expected: float) -> None:
+    latency = Latency(Settings(latency_calculator=calculator, **options))
+    assert latency.transfer(1000) == pytest.approx(expected)
+
+
+def test_a_constant_transfer_does_not_make_the_prefill_constant() -> None:
+    latency = Latency(Settings(kv_cache_transfer_latency=0.002, **PER_TOKEN))
+    assert latency.prefill(100, 20, 1) == pytest.approx(PER_TOKEN_TIME)
+
+
+def test_load_does_not_slow_a_transfer() -> None:
+    for options in (TRANSFER, {"kv_cache_transfer_latency": 0.003}):
+        latency = Latency(Settings(time_factor_under_load=9.0, max_num_seqs=2, **options))
+        assert latency.transfer(1000) == pytest.approx(0.003)
+
+
+@pytest.mark.parametrize(
+    ("mean_option", "deviation_option"),
+    [
+        ("kv_cache_transfer_latency", "kv_cache_transfer_latency_std_dev"),
+        ("kv_cache_transfer_time_per_token", "kv_cache_transfer_time_std_dev"),
+    ],
+)
+def test_a_transfer_varies_by_its_own_deviation(mean_option: str, deviation_option: str) -> None:
+    latency = Latency(Settings(**{mean_option: 0.0005, deviation_option: 0.00005}))
+    found = [latency.transfer(1) for _ in range(2000)]
+    assert mean(found) == pytest.approx(0.0005, rel=0.01)
+    assert stdev(found) == pytest.approx(0.00005, rel=0.1)
+
+
+@pytest.mark.parametrize("deviation", ["prefill_time_std_dev", "kv_cache_transfer_time_std_dev"])
+def test_deviations_by_tokens_have_no_bound_but_draws_do(deviation: str) -> None:
+    latency = Latency(Settings(prefill_overhead=1.0, kv_cache_transfer_time_per_token=1.0, **{deviation: 50}))
+    found = [latency.prefill(1, 0, 1) + latency.transfer(1) for _ in range(200)]
+    assert (min(found), max(found)) == pytest.approx((1.3, 2.7))
+
+
+#: Of each profile with P = 1000 prompt tokens and 200 of them cached, and R = 1 and R = N running.
+WORKED = [
+    # 100 ms | 30 + 800 * 0.25 = 230 ms | 12 ms | 2 ms | 1000 * 3 us = 3 ms; twice as much at R = 16
+    ("8b-h100", 1, 0.100, 0.230, 0.012, 0.002, 0.003),
+    ("8b-h100", 16, 0.200, 0.460, 0.024, 0.002, 0.003),
+    # load = 1 + 1 * 4 / 15 = 1.2667: 126.67 ms | 291.33 ms | 15.2 ms
+    ("8b-h100", 5, 0.1 * 19 / 15, 0.23 * 19 / 15, 0.0152, 0.002, 0.003),
+    # 200 ms | 80 + 800 * 0.5 = 480 ms | 25 ms | 2 ms | 1000 * 8 us = 8 ms; three times as much at R = 64
+    ("70b-8xh100", 1, 0.200, 0.480, 0.025, 0.002, 0.008),
+    ("70b-8xh100", 64, 0.600, 1.440, 0.075, 0.002, 0.008),
+    # 110 ms | 20 + 800 * 0.35 = 300 ms | 15 ms | 5 ms | 1000 * 12 us = 12 ms; half as much again at R = 4
+    ("3b-l40s", 1, 0.110, 0.300, 0.015, 0.005, 0.012),
+    ("3b-l40s", 4, 0.165, 0.450, 0.0225, 0.005, 0.012),
+]
+PROFILES = Path(__file__).parents[2] / "etc" / "profiles"
+
+
+@pytest.mark.parametrize(("profile", "running", "first", "prefill", "gap", "moved", "moved_by_token"), WORKED)
+def test_the_profiles_by_worked_numbers(
+    profile: str,
+    running: int,
+    first: float,
+    prefill: float,
+    gap: float,
+    moved: float,
+    moved_by_token: float,
+) -> None:
+    config = parse(["--model", "m", "--config", str(PROFILES / f"{profile}.yaml")], {})
+    exact = replace(
+        config,
+        time_to_first_token_std_dev=0.0,
+        inter_token_latency_std_dev=0.0,
+        prefill_time_std_dev=0.0,
+        kv_cache_transfer_latency_std_dev=0.0,
+        kv_cache_transfer_time_std_dev=0.0,
+    )
+    constant = Latency(exact)
+    by_token = Latency(replace(exact, latency_calculator="per-token"))
+    assert constant.prefill(1000, 200, running) == pytest.approx(first, abs=1e-12)
+    assert by_token.prefill(1000, 200, running) == pytest.approx(prefill, abs=1e-12)
+    assert constant.gap(running) == by_token.gap(running) == pytest.approx(gap, abs=1e-12)
+    assert constant.transfer(1000) == pytest.approx(moved, abs=1e-12)
+    assert by_token.transfer(1000) == pytest.approx(moved_by_token, abs=1e-12)
+
+
+@pytest.mark.parametrize("profile", sorted(path.stem for path in PROFILES.iterdir()))
+def test_every_profile_is_worked(profile: str) -> None:
+    assert profile in {row[0] for row in WORKED}
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.0, 10.0])
+def test_speed_divides_everything_deviations_too(speed: float) -> None:
+    options = {
+        "time_to_first_token": 0.1,
+        "time_to_first_token_std_dev": 0.03,
+        "inter_token_latency": 0.02,
+        "inter_token_latency_std_dev": 0.004,
+        "kv_cache_transfer_latency": 0.003,
+        "kv_cache_transfer_latency_std_dev": 0.0009,
+        "time_to_generate_image": 2.0,
+        "time_to_generate_image_std_dev": 0.4,
+        "time_factor_under_load": 2.0,
+    }
+    plain, fast = Latency(Settings(**options)), Latency(Settings(**options, speed=speed))
+    for _ in range(20):
+        assert fast.prefill(7, 0, 3) == plain.prefill(7, 0, 3) / speed
+        assert fast.gap(3) == plain.gap(3) / speed
+        assert fast.transfer(7) == plain.transfer(7) / speed
+        assert fast.image() == plain.image() / speed
+
+
+def test_speed_divides_what_is_constant() -> None:
+    latency = Latency(Settings(time_to_first_token=0.5, inter_token_latency=0.25, speed=4.0))
+    assert (latency.constant_prefill, latency.constant_gap) == (0.125, 0.0625)
+    latency = Latency(Settings(**PER_TOKEN, speed=4.0))
+    assert latency.prefill(100, 20, 1) == pytest.approx(PER_TOKEN_TIME / 4)
+
+
+def test_only_what_differs_is_a_change() -> None:
+    settings = Settings(inter_token_latency=0.02)
+    latency = Latency(settings)
+    assert not latency.configure(replace(settings, seed=5))
+    for field in fields(Settings):
+        if field.name not in ("seed", "max_num_seqs"):
+            changed = "constant" if field.name == "latency_calculator" else 7.0
+            assert latency.configure(replace(settings, **{field.name: changed})), field.name  # type: ignore[arg-type]
+            assert latency.configure(settings), field.name
+    assert latency.gap(1) == 0.02
 
 
 SECONDS = st.sampled_from([0.0, 0.001, 0.1])

@@ -75,7 +75,7 @@ def test_the_configuration_is_logged_once(daemon: Daemon) -> None:
 def test_flags_of_vllm_are_taken_with_one_warning() -> None:
     flags = (
         *("--gpu-memory-utilization", "0.9", "--tensor-parallel-size", "2", "--enforce-eager"),
-        *("--max-num-batched-tokens", "8192", "-O3", "--kv-transfer-config.kv_connector", "NixlConnector"),
+        *("--max-num-batched-tokens", "8192", "-O3", "--hf-overrides.architectures", "A"),
         *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--no-enable-prefix-caching"),
         *("--quantization", "fp8", "--dtype", "auto", "--trust-remote-code"),
     )
