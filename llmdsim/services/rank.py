@@ -159,6 +159,7 @@ class Rank(Service):
             lambda: config.lora_info == "always" or config.enable_lora or context.adapters.in_use,
             as_vllm=config.lora_info == "vllm",
         )
+
     def _repace(self, config: Config) -> None:
         """Have latencies follow `config`, those of tokens under way too."""
         if self._latency.configure(config):

@@ -13,6 +13,9 @@ from llmdsim.config import Config, ConfigError, LoraModule, parse, validate
         {"inter_token_latency": 0.7, "inter_token_latency_std_dev": 0.21},
         {"prefill_time_std_dev": 5.0},
         {"kv_cache_transfer_time_std_dev": 5.0},
+        {"kv_transfer_config": {}},
+        {"kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both", "more": [1]}},
+        {"kv_transfer_config": {"kv_role": None, "kv_load_failure_policy": "recompute"}},
         {"max_loras": 4},
         {"max_loras": 4, "max_cpu_loras": 4},
         {"lora_modules": (LoraModule("a"), LoraModule("b", "", ""), LoraModule("c", "", "m"))},
@@ -56,6 +59,14 @@ def test_allows(settings: dict[str, object]) -> None:
             {"time_to_generate_image": 1.0, "time_to_generate_image_std_dev": 0.4},
             "--time-to-generate-image-std-dev: 400ms is more than 30 % of "
             "--time-to-generate-image, which is 1s",
+        ),
+        (
+            {"kv_transfer_config": {"kv_load_failure_policy": "retry"}},
+            "--kv-transfer-config: kv_load_failure_policy: 'retry' is not one of fail, recompute",
+        ),
+        (
+            {"kv_transfer_config": {"kv_role": ["kv_both"]}},
+            "--kv-transfer-config: kv_role: ['kv_both'] is not one of kv_producer, kv_consumer, kv_both",
         ),
         ({"max_loras": 4, "max_cpu_loras": 2}, "--max-cpu-loras: 2 is less than --max-loras, which is 4"),
         (

@@ -126,7 +126,8 @@ class Rig:
         self.started: list[Sequence] = []
         self.settings = Settings(max_num_seqs=slots, **more)  # type: ignore[arg-type]
         self.settings.max_cpu_loras = self.settings.max_cpu_loras or self.settings.max_loras
-        self.pacing = PerRequestPacing(Latency(self.settings))
+        self.latency = Latency(self.settings)
+        self.pacing = PerRequestPacing(self.latency)
         self.stats = Stats(max_model_len=4096)
         self.engine = Engine(
             slots,

@@ -10,6 +10,8 @@ from llmdsim.engine.engine import QueueFull
 from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Family, Sequence
 from llmdsim.engine.stats import FEW, FINISH_REASONS, Histogram, Stats, token_bounds
+from llmdsim.engine.transfers import RemotePrefill
+from llmdsim.reply.plan import Plan
 from tests.engine.rig import TICK, Rig, log
 
 #: Histograms observed when a sequence ends well.
@@ -374,3 +376,47 @@ def test_the_gauges_follow_every_change() -> None:
     rig.go(TICK)
     assert gauges() == (0, 0)
     assert log(sequences[2]).reasons == ["stop"]
+
+
+def test_every_time_by_worked_numbers() -> None:
+    # In ticks; one slot, TTFT 100, ITL 20, image 50. What is due at d is revealed by the pass after it.
+    rig = Rig(
+        slots=1,
+        time_to_first_token=100 * TICK,
+        inter_token_latency=20 * TICK,
+        time_to_generate_image=50 * TICK,
+    )
+    first = rig.add(total=2)
+    rig.go(10 * TICK)  # 10
+    second = rig.add(total=3, plan=Plan(image=True))
+    rig.go(95 * TICK)  # 105: the first token, due at 100
+    rig.go(25 * TICK)  # 130: its last, due at 120; the second starts, due at 230
+    rig.go(107 * TICK)  # 237: its first token
+    rig.go(36 * TICK)  # 273: the other two, due at 250 and 270; the image is due at 320
+    rig.go(50 * TICK)  # 323: the image
+    assert (first.finish_reason, second.finish_reason) == ("stop", "stop")
+    stats = rig.stats
+    sums = {
+        "time_to_first_token": [105, 237 - 10],
+        "inter_token_latency": [130 - 105, 273 - 237, 0],
+        "queue_time": [0, 130 - 10],
+        "prefill_time": [105, 237 - 130],
+        "decode_time": [130 - 105, 273 - 237],
+        "inference_time": [130, 273 - 130],
+        "e2e_latency": [130, 323 - 10],
+        "time_per_output_token": [130 - 105, (273 - 237) / 2],
+    }
+    for name, values in sums.items():
+        histogram = getattr(stats, name)
+        assert (histogram.count, histogram.sum) == (len(values), sum(values) * TICK), name
+
+
+def test_a_transfer_shows_in_every_time_as_a_prefill_would() -> None:
+    rig = Rig(kv_cache_transfer_latency=8 * TICK, time_to_first_token=60.0)
+    sequence = rig.make(total=1)
+    sequence.remote_prefill = RemotePrefill()
+    rig.submit(sequence)
+    rig.go(11 * TICK)
+    for histogram in (rig.stats.time_to_first_token, rig.stats.prefill_time, rig.stats.e2e_latency):
+        assert (histogram.count, histogram.sum) == (1, 11 * TICK)
+    assert rig.stats.queue_time.sum == 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llmdsim.config import parse
 from llmdsim.engine.stats import Stats
-from llmdsim.metrics import Collector, HttpRequests, lora_blocks, own_blocks
+from llmdsim.metrics import Collector, HttpRequests, lora_blocks, own_blocks, transfer_blocks
 from llmdsim.reply.author import Author
 from llmdsim.tokenization import BuiltinTokenizer
 from tests.engine.rig import Rig
@@ -25,6 +25,7 @@ def test_every_family_and_label_value_is_documented() -> None:
     others = Collector(
         [
             *own_blocks([("0", stats, author)]),
+            *transfer_blocks("m", [("0", stats)], early=True),
             HttpRequests(lambda: 0.0),
             *lora_blocks(Rig().engine, 1, {}, lambda: 0.0, lambda: True, as_vllm=False),
         ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llmdsim.engine.stats import FINISH_REASONS, SLEEP_STATES, Stats
-from llmdsim.metrics import Collector, engine_blocks
-from tests.metrics.pages import FORMATS, collector, samples, value
+from llmdsim.engine.stats import FINISH_REASONS, KV_BYTES_PER_TOKEN, SLEEP_STATES, Stats
+from llmdsim.metrics import Collector, engine_blocks, transfer_blocks
+from tests.metrics.pages import FORMATS, collector, families, samples, value
 
 #: Where each number shows.
 NUMBERS = {
@@ -171,6 +171,73 @@ def test_refusals_are_summed_over_ranks() -> None:
     page = Collector(engine_blocks("m", ranks, {}))
     ranks[0][1].refused, ranks[1][1].refused = 2, 3
     assert value(page, "vllm:admission_rejections_total", reason="max_num_queued_reqs") == 5
+
+
+TRANSFER_BUCKETS = {
+    "vllm:nixl_xfer_time_seconds": (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5),
+    "vllm:nixl_post_time_seconds": (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5),
+    "vllm:nixl_bytes_transferred": tuple(
+        2**power for power in (11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33)
+    ),
+    "vllm:nixl_num_descriptors": (
+        *(10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000),
+    ),
+}
+TRANSFER_COUNTERS = (
+    "vllm:nixl_num_failed_transfers",
+    "vllm:nixl_num_failed_notifications",
+    "vllm:nixl_num_kv_expired_reqs",
+    "vllm:nixl_num_notifications_after_expiry",
+)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_transfers_have_vllms_families_labels_and_buckets(form: str) -> None:
+    stats = Stats(4096)
+    page = Collector(transfer_blocks("m", [("0", stats)], early=True))
+    found = families(page, form)
+    shown = {name: family.type for name, family in found.items() if not name.endswith("_created")}
+    assert shown == dict.fromkeys(TRANSFER_BUCKETS, "histogram") | dict.fromkeys(TRANSFER_COUNTERS, "counter")
+    for each in samples(page, form):
+        assert (each.labels["engine"], each.labels["model_name"], each.value) == ("0", "m", 0)
+    for name, bounds in TRANSFER_BUCKETS.items():
+        les = [float(each.labels["le"]) for each in found[name].samples if each.name.endswith("_bucket")]
+        assert les == [*bounds, float("inf")]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_without_a_word_of_transfers_their_families_come_with_the_first(form: str) -> None:
+    stats = Stats(4096)
+    page = Collector(transfer_blocks("m", [("0", stats)], early=False))
+    assert families(page, form) == {}
+    stats.transfers.look_up(40)
+    assert value(page, "vllm:nixl_xfer_time_seconds_count", form) == 0
+
+
+def test_what_a_transfer_moves() -> None:
+    stats = Stats(4096, block_size=32)
+    page = Collector(
+        [*engine_blocks("m", [("0", stats)], {}), *transfer_blocks("m", [("0", stats)], early=True)]
+    )
+    before = numbers(page)
+    stats.transfers.look_up(40)
+    stats.transfers.failed += 1
+    assert dict(moved(page, before)) == {
+        "vllm:external_prefix_cache_queries_total": 40,
+        "vllm:external_prefix_cache_hits_total": 40,
+        "vllm:prompt_tokens_cached_by_source_total": 40,
+        "vllm:nixl_num_failed_transfers_total": 1,
+    }
+    stats.prompt_tokens = stats.cached_tokens = 50
+    stats.transfers.succeed(0.25, 40)
+    by_source = "vllm:prompt_tokens_by_source_total"
+    assert value(page, by_source, source="external_kv_transfer") == 40
+    assert value(page, by_source, source="local_cache_hit") == 10
+    assert value(page, by_source, source="local_compute") == 0
+    assert value(page, "vllm:prompt_tokens_cached_by_source_total", source="p2p") == 40
+    assert value(page, "vllm:nixl_xfer_time_seconds_sum") == 0.25
+    assert value(page, "vllm:nixl_num_descriptors_sum") == 2
+    assert value(page, "vllm:nixl_bytes_transferred_sum") == 64 * KV_BYTES_PER_TOKEN
 
 
 # --- names

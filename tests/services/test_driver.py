@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from twisted.logger import LogEvent, LogLevel
 from llmdsim.engine.engine import QueueFull
 from llmdsim.engine.sequence import Sequence
 from llmdsim.services.driver import MOST_SPACING, SPACING_PER_SEQUENCE, EngineDriver
-from tests.engine.rig import TICK, Rig, log
+from tests.engine.rig import TICK, Rig, Settings, log
 from tests.services.clock_rig import ClockRig
 
 
@@ -485,3 +486,58 @@ def test_on_a_deadline_clock_aborted_requests_leave_nothing_behind(monkeypatch: 
         driver.abort(sequence)
     assert len(on.clock._heap) < 500
     on.close()
+
+
+def test_times_that_change_arm_anew() -> None:
+    rig = DriverRig(time_to_first_token=60.0)
+    start = rig.now
+    sequence = rig.make()
+    rig.start(sequence)
+    assert rig.pending == [start + 60.0]
+    rig.latency.configure(Settings(time_to_first_token=8 * TICK))
+    rig.driver.retime()
+    assert rig.pending == [start + 8 * TICK]
+    rig.pass_time(8)
+    assert log(sequence).token_times() == [start + 8 * TICK]
+    assert rig.pending == []
+
+
+def test_times_that_become_longer_cost_a_pass_that_finds_nothing() -> None:
+    rig = DriverRig(time_to_first_token=8 * TICK)
+    start = rig.now
+    sequence = rig.make()
+    rig.start(sequence)
+    rig.latency.configure(Settings(time_to_first_token=60.0))
+    rig.driver.retime()
+    rig.pass_time(8)
+    assert log(sequence).calls == []
+    assert rig.pending == [start + 60.0]
+
+
+def test_a_hundred_thousand_tokens_of_late_passes_add_no_drift() -> None:
+    first, gap, streams, tokens = 96 * TICK, 20 * TICK, 20, 5000
+    rig = DriverRig(slots=streams, time_to_first_token=first, inter_token_latency=gap)
+    random = Random(5)
+    start = rig.now
+    sequences = [rig.make(total=tokens) for _ in range(streams)]
+    for sequence in sequences:
+        rig.driver.submit([sequence])
+    rig.driver.run()
+    while rig.pending:
+        # Every pass is late by up to 15 ms, on gaps of 20.
+        late = random.uniform(0.0, 15 * TICK)
+        rig.clock.advance(rig.pending[0] - rig.now + late)
+    for sequence in sequences:
+        times = log(sequence).token_times()
+        assert len(times) == tokens
+        late_by = [time - (start + first + gap * index) for index, time in enumerate(times)]
+        assert min(late_by) > -1e-9
+        # No later at the end than one pass is late: what each was late by has gone into none that followed.
+        assert max(late_by) < 15 * TICK + 1e-6
+        assert sum(late_by[-1000:]) / 1000 == pytest.approx(sum(late_by[:1000]) / 1000, abs=TICK)
+    stats = rig.engine.stats
+    assert stats.generation_tokens == streams * tokens == 100_000
+    assert stats.inter_token_latency.sum == pytest.approx(
+        streams * (tokens - 1) * gap, abs=streams * 15 * TICK
+    )
+    assert stats.pass_lateness.sum > 1.0  # the passes were late

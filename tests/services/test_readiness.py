@@ -106,6 +106,13 @@ def test_it_is_ready_when_the_reactor_runs_and_not_before(
     assert gc.get_threshold()[0] == YOUNG
 
 
+@pytest.mark.parametrize(("speed", "told"), [("1", False), ("2.5", True)])
+def test_a_speed_that_is_not_real_is_told(monkeypatch: pytest.MonkeyPatch, speed: str, told: bool) -> None:
+    logged = ReadinessRig(monkeypatch, tcp("::"), flags=("--speed", speed)).start()
+    lines = [event["log_format"].format(**event) for event in logged]
+    assert ("all latencies run 2.5 times faster than configured" in lines) is told
+
+
 @pytest.mark.parametrize(
     ("host", "where"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.web.admin.operator import call, told
-from tests.web.clients import CHAT, TEXT, post
+from tests.web.clients import CHAT, TEXT, events, post, reply_of
 from tests.web.rig import RankRig
 
 CONFIG, FAKE = "/admin/config", "/fake_metrics"
@@ -45,10 +45,13 @@ def test_new_latencies_count_for_what_is_not_due_yet(stream: bool) -> None:
     rig.clock.advance(1)
     told(rig, "POST", CONFIG, {"inter-token-latency": "10s", "time-to-first-token": "3s"})
     rig.clock.advance(1)
-    assert rig.rank.stats.generation_tokens == 2  # it was due a second after the first
-    rig.clock.advance(9)
-    assert rig.rank.stats.generation_tokens == 2
+    assert rig.rank.stats.generation_tokens == 1
+    rig.clock.advance(8)
+    assert rig.rank.stats.generation_tokens == 1
     rig.clock.advance(1)
+    assert rig.rank.stats.generation_tokens == 2  # 10 seconds after the first
+    told(rig, "POST", CONFIG, {"inter-token-latency": "2s"})
+    rig.clock.advance(2)
     assert rig.rank.stats.generation_tokens == 3
     running.rst()
     post(rig, TEXT)
@@ -56,6 +59,31 @@ def test_new_latencies_count_for_what_is_not_due_yet(stream: bool) -> None:
     assert rig.rank.stats.generation_tokens == 3
     rig.clock.advance(1)
     assert rig.rank.stats.generation_tokens == 4
+
+
+def test_a_stream_that_would_take_for_ever_ends_at_once() -> None:
+    rig = RankRig("--inter-token-latency", "1h")
+    running = post(rig, TEXT, stream=True)
+    rig.clock.advance(60)
+    assert rig.rank.stats.generation_tokens == 1
+    told(rig, "POST", CONFIG, {"inter-token-latency": "0s"})
+    rig.clock.advance(0)
+    assert events(reply_of(running).body)[-1] == "[DONE]"
+
+
+def test_speed_may_change_and_is_told() -> None:
+    rig = RankRig("--time-to-first-token", "10s", "--speed", "2")
+    assert "llmdsim:speed 2.0\n" in page_of(rig)
+    post(rig, TEXT)
+    rig.clock.advance(0.5)
+    assert told(rig, "POST", CONFIG, {"speed": 10})["speed"] == 10.0
+    assert "llmdsim:speed 10.0\n" in page_of(rig)
+    rig.clock.advance(0.5)
+    assert rig.rank.stats.generation_tokens == 5
+
+
+def page_of(rig: RankRig) -> str:
+    return call(rig, "GET", "/metrics").body.decode()
 
 
 @pytest.mark.parametrize(
