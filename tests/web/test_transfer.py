@@ -9,6 +9,7 @@ import pytest
 
 from tests.web.clients import CHAT, TEXT, choices_of, events, post, reply_of
 from tests.web.rig import RankRig
+from tests.wire.channel import Reply
 
 BOTH = pytest.mark.parametrize("path", [CHAT, TEXT])
 PREFILL = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
@@ -118,3 +119,186 @@ def test_blocks_differ_between_requests_and_the_engine_stays() -> None:
 def test_integers_in_parameters_fit_64_bits(path: str) -> None:
     reply = reply_of(post(RankRig(), path, kv_transfer_params={"remote_port": 2**64}))
     assert reply.status == 400
+
+
+# --- the decode leg's time, and transfers that fail
+
+DECODE = {"kv_transfer_params": {"do_remote_prefill": True, "remote_block_ids": [[1]], "remote_host": "h"}}
+PACED = (
+    *("--time-to-first-token", "10s", "--kv-cache-transfer-latency", "2s", "--inter-token-latency", "1s"),
+    "--max-num-seqs",
+    "8",
+)
+RECOMPUTE = ("--kv-transfer-config", '{"kv_load_failure_policy": "recompute"}')
+FAILING = ("--kv-transfer-failure-rate", "100")
+GENERATE, MESSAGES, RESPONSES = "/inference/v1/generate", "/v1/messages", "/v1/responses"
+BODIES = {
+    CHAT: {"messages": [{"role": "user", "content": "one two"}], "max_tokens": 3, "ignore_eos": True},
+    TEXT: {"prompt": "one two", "max_tokens": 3, "ignore_eos": True},
+    GENERATE: {"token_ids": [1, 2], "sampling_params": {"max_tokens": 3, "ignore_eos": True}},
+    MESSAGES: {"messages": [{"role": "user", "content": "one two"}], "max_tokens": 3, "model": "m"},
+    RESPONSES: {"input": "one two", "max_output_tokens": 3},
+}
+ROUTES = pytest.mark.parametrize("path", BODIES)
+
+
+def first_token_after(rig: RankRig, path: str, **more: Any) -> int:
+    """Whole seconds to the first token of a request."""
+    before = rig.rank.stats.generation_tokens
+    client = rig.post(path, {**BODIES[path], **more})
+    for seconds in range(30):
+        if rig.rank.stats.generation_tokens > before:
+            client.rst()
+            rig.settle()
+            return seconds
+        rig.clock.advance(1)
+    raise AssertionError(client.received)
+
+
+def failure_of(rig: RankRig, path: str, seconds: float, **more: Any) -> Reply:
+    """The answer, which must come after so many seconds."""
+    client = rig.post(path, {**BODIES[path], **DECODE, **more})
+    rig.clock.advance(seconds - 0.001)
+    before = client.received
+    rig.clock.advance(0.001)
+    rig.settle()
+    assert client.received != before
+    return reply_of(client)
+
+
+@ROUTES
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("params", "seconds"),
+    [
+        ({"do_remote_prefill": True}, 2),
+        ({"do_remote_prefill": True, "do_remote_decode": True}, 2),
+        ({"do_remote_decode": True}, 10),
+        ({"do_remote_prefill": False}, 10),
+        (None, 10),
+    ],
+)
+def test_the_first_token_of_a_decode_comes_after_the_transfer(
+    path: str, stream: bool, params: Any, seconds: int
+) -> None:
+    rig = RankRig(*PACED)
+    assert first_token_after(rig, path, stream=stream, kv_transfer_params=params) == seconds
+
+
+@BOTH
+def test_flags_beside_the_parameters_count_as_well(path: str) -> None:
+    assert first_token_after(RankRig(*PACED), path, do_remote_prefill=True) == 2
+
+
+@BOTH
+def test_all_choices_wait_for_a_transfer_each(path: str) -> None:
+    rig = RankRig(*PACED)
+    first_token_after(rig, path, n=2, **DECODE)
+    assert rig.rank.stats.transfers.time.count == 2
+
+
+@BOTH
+def test_both_flags_read_blocks_and_tell_them_on(path: str) -> None:
+    params = {"do_remote_prefill": True, "do_remote_decode": True}
+    document = answer(path, kv_transfer_params=params)
+    assert document["kv_transfer_params"]["do_remote_prefill"] is True
+
+
+@BOTH
+def test_a_prefill_is_not_told_what_another_found_cached(path: str) -> None:
+    params = {"do_remote_decode": True, "remote_prefill_cached_tokens": 2}
+    document = answer(path, kv_transfer_params=params)
+    assert document["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
+def test_speed_makes_transfers_faster() -> None:
+    assert first_token_after(RankRig(*PACED, "--speed", "2"), TEXT, **DECODE) == 1
+
+
+@ROUTES
+def test_a_failed_transfer_is_a_500_when_its_time_is_over(path: str) -> None:
+    rig = RankRig(*PACED, *FAILING)
+    reply = failure_of(rig, path, 2)
+    assert reply.status == 500
+    assert reply.error["error"]["message"] == "Internal server error"
+    assert rig.rank.engine.idle
+    stats = rig.rank.stats
+    assert (stats.transfers.failed, stats.finished["error"], stats.generation_tokens) == (1, 1, 0)
+
+
+@BOTH
+def test_a_failed_transfer_of_a_stream_is_an_error_frame(path: str) -> None:
+    reply = failure_of(RankRig(*PACED, *FAILING), path, 2, stream=True)
+    error, done = events(reply.body)
+    assert reply.status == 200
+    assert (error["error"]["code"], done) == (500, "[DONE]")
+
+
+@pytest.mark.parametrize("path", [GENERATE, MESSAGES, RESPONSES])
+def test_other_streams_end_with_an_error_as_well(path: str) -> None:
+    rig = RankRig(*PACED, *FAILING)
+    reply = failure_of(rig, path, 2, stream=True)
+    assert reply.status == 200
+    assert b"error" in reply.body
+    assert rig.rank.engine.idle
+
+
+@BOTH
+def test_one_choice_whose_transfer_fails_fails_the_request(path: str) -> None:
+    rig = RankRig(*PACED, "--kv-transfer-failure-rate", "50", "--seed", "1")
+    assert failure_of(rig, path, 2, n=8).status == 500
+    assert rig.rank.engine.idle
+    assert 0 < rig.rank.stats.transfers.failed < 8
+
+
+@ROUTES
+def test_with_vllms_other_policy_it_is_prefilled_here(path: str) -> None:
+    rig = RankRig(*PACED, *FAILING, *RECOMPUTE)
+    assert first_token_after(rig, path, **DECODE) == 12
+    assert rig.rank.stats.transfers.failed == 1
+
+
+def test_the_rate_may_change_at_run_time() -> None:
+    rig = RankRig()
+    assert reply_of(rig.post(TEXT, {**BODIES[TEXT], **DECODE})).status == 200
+    assert reply_of(rig.post("/admin/config", {"kv-transfer-failure-rate": 100})).status == 200
+    assert reply_of(rig.post(TEXT, {**BODIES[TEXT], **DECODE})).status == 500
+    assert reply_of(rig.post(TEXT, BODIES[TEXT])).status == 200
+
+
+def test_replies_are_the_same_whether_transfers_fail_or_not() -> None:
+    texts = []
+    for flags in ((), (*FAILING, *RECOMPUTE)):
+        rig = RankRig("--seed", "3", *flags)
+        clients = [rig.post(TEXT, {**BODIES[TEXT], **DECODE}) for _ in range(5)]
+        rig.clock.advance(1)
+        replies = [json.loads(reply_of(client).body) for client in clients]
+        texts.append([reply["choices"][0]["text"] for reply in replies])
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "early"),
+    [
+        ((), False),
+        (("--kv-transfer-config", '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'), True),
+        (("--kv-cache-transfer-time-per-token", "1us"), True),
+        (("--kv-transfer-failure-rate", "0"), True),
+    ],
+)
+def test_families_of_transfers_are_there_where_transfers_are(flags: tuple[str, ...], early: bool) -> None:
+    rig = RankRig(*flags)
+
+    def page() -> bytes:
+        client = rig.connect().send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        return client.received
+
+    assert (b"vllm:nixl_" in page()) is early
+    rig.post(TEXT, {**BODIES[TEXT], **DECODE})
+    rig.clock.advance(1)
+    assert b'vllm:nixl_xfer_time_seconds_count{engine="0",model_name="m"} 1.0' in page()
+
+
+def test_a_server_without_vllms_metrics_has_none_of_transfers() -> None:
+    rig = RankRig("--disable-log-stats", *FAILING)
+    assert b"nixl" not in rig.connect().send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").received
