@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llmdsim.engine.adapters import Adapter
 from llmdsim.engine.engine import Engine
@@ -180,6 +180,13 @@ class Rig:
 
     def abort(self, sequence: Sequence) -> None:
         self.engine.abort(sequence, self.now)
+
+    def change(self, **latency: object) -> float | None:
+        """Change latencies, as `POST /admin/config` does; returns the next deadline."""
+        self.settings = replace(self.settings, **latency)  # type: ignore[arg-type]
+        if self.latency.configure(self.settings):
+            self.engine.retime(self.now)
+        return self.engine.next_deadline()
 
     def go(self, seconds: float = 0.0) -> float | None:
         """Let `seconds` pass, then make one pass; returns the next deadline."""

@@ -13,6 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from llmdsim.engine.engine import QueueFull
 from llmdsim.engine.sequence import Family, Sequence
 from llmdsim.engine.stats import Histogram
+from llmdsim.engine.transfers import RemotePrefill
 from tests.engine.rig import TICK, Rig, log
 
 #: What a sink does when told, beside noting it.
@@ -21,12 +22,16 @@ ACTIONS = ("raise", "submit", "abort itself", "abort another", "abort itself and
 
 @dataclass
 class Plan:
-    """What one sequence will do: `deeds` maps the number of a sink's call to an action."""
+    """What one sequence will do: `deeds` maps the number of a sink's call to an action.
+
+    `remote` is what becomes of its prefill elsewhere, if there was one: read, computed here, or lost.
+    """
 
     total: int
     reason: str
     unwritable: bool
     deeds: dict[int, str]
+    remote: str = ""
 
 
 @dataclass(eq=False)
@@ -53,6 +58,7 @@ plans = st.builds(
     reason=st.sampled_from(["stop", "length"]),
     unwritable=st.sampled_from([False] * 7 + [True]),
     deeds=st.one_of(st.just({}), st.dictionaries(st.integers(1, 4), st.sampled_from(ACTIONS), min_size=1)),
+    remote=st.sampled_from(["", "", "", "read", "computed", "lost"]),
 )
 busy_plans = st.builds(
     Plan,
@@ -70,6 +76,7 @@ class Expected:
     finished: Counter[str] = field(default_factory=Counter)
     faults: int = 0
     refused: int = 0
+    read_tokens: int = 0
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -92,6 +99,7 @@ class EngineMachine(RuleBasedStateMachine):
             time_to_first_token=ttft,
             inter_token_latency=itl,
             inter_token_latency_std_dev=std_dev,
+            kv_cache_transfer_latency=2 * TICK,
             time_factor_under_load=factor,
         )
         self.tracks: dict[Sequence, Track] = {}
@@ -142,6 +150,14 @@ class EngineMachine(RuleBasedStateMachine):
         self.rig.engine.cut_short([track.sequence for track in live], self.rig.now)
         assert all(track.ended and track.sequence.finish_reason == "abort" for track in live)
 
+    @rule(
+        ttft=st.sampled_from([0.0, TICK, 60.0]),
+        itl=st.sampled_from([0.0, TICK, 60.0]),
+        transfer=st.sampled_from([0.0, 4 * TICK]),
+    )
+    def change_latencies(self, ttft: float, itl: float, transfer: float) -> None:
+        self.rig.change(time_to_first_token=ttft, inter_token_latency=itl, kv_cache_transfer_latency=transfer)
+
     @rule()
     def hold(self) -> None:
         self.held, self.frozen = True, False
@@ -173,6 +189,9 @@ class EngineMachine(RuleBasedStateMachine):
             sequence = rig.make(
                 plan.total, self.told, index=index, family=family, finish_reason=plan.reason, fault=fault
             )
+            if plan.remote:
+                fails = plan.remote != "read"
+                sequence.remote_prefill = RemotePrefill(None, fails, plan.remote == "computed")
             tracks.append(Track(len(self.tracks), plan, sequence, tracks))
             self.tracks[sequence] = tracks[-1]
         before = (rig.stats.running, rig.stats.waiting, dict(rig.stats.finished), len(rig.started))
@@ -206,11 +225,13 @@ class EngineMachine(RuleBasedStateMachine):
             track.last_calls += 1
             self.expected.finished[reason] += 1
             if reason == "error":
-                assert plan.unwritable
-                self.expected.faults += 1
+                assert plan.unwritable or plan.remote == "lost"
+                self.expected.faults += plan.unwritable
             elif reason != "abort":
                 assert sequence.revealed == plan.total
                 assert reason == plan.reason
+                if plan.remote == "read":
+                    self.expected.read_tokens += sequence.prompt_tokens
         else:
             assert calls[-1][1] > (calls[-2][1] if len(calls) > 1 else 0)
             assert sequence.revealed < plan.total
@@ -261,9 +282,12 @@ class EngineMachine(RuleBasedStateMachine):
         assert stats.generation_tokens == sum(track.sequence.revealed for track in self.tracks.values())
         good = stats.finished["stop"] + stats.finished["length"]
         assert stats.e2e_latency.count == stats.request_generation_tokens.count == good
-        assert stats.prefill_computed_tokens.sum == stats.request_prompt_tokens.sum
+        computed = stats.prefill_computed_tokens.sum
+        assert computed == stats.request_prompt_tokens.sum - self.expected.read_tokens
         assert stats.request_preemptions.count == good
-        assert stats.pass_tokens.sum == stats.prompt_tokens + stats.generation_tokens
+        assert stats.cached_tokens == stats.transfers.loaded
+        computed = stats.prompt_tokens - stats.cached_tokens
+        assert stats.pass_tokens.sum == computed + stats.generation_tokens
         assert stats.refused == self.expected.refused
 
     @invariant()
@@ -298,6 +322,7 @@ class EngineMachine(RuleBasedStateMachine):
                 or track.aborted
                 or track.raised
                 or track.plan.unwritable
+                or track.plan.remote == "lost"
                 or (track.sequence.finish_reason == "abort")
             )
 

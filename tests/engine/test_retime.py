@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,19 +15,8 @@ from tests.engine.rig import TICK, Rig, log
 IMAGE = Plan(image=True)
 
 
-class LiveRig(Rig):
-    """Its latencies may be changed, as `POST /admin/config` changes them."""
-
-    def change(self, **latency: Any) -> float | None:
-        """Change them; returns the next deadline."""
-        self.settings = replace(self.settings, **latency)
-        if self.latency.configure(self.settings):
-            self.engine.retime(self.now)
-        return self.engine.next_deadline()
-
-
 def test_a_prefill_under_way_ends_by_the_new_time() -> None:
-    rig = LiveRig(time_to_first_token=60.0)
+    rig = Rig(time_to_first_token=60.0)
     start = rig.now
     sequence = rig.add()
     rig.go(8 * TICK)
@@ -40,7 +26,7 @@ def test_a_prefill_under_way_ends_by_the_new_time() -> None:
 
 
 def test_a_gap_under_way_ends_by_the_new_time_and_later_ones_follow() -> None:
-    rig = LiveRig(inter_token_latency=60.0)
+    rig = Rig(inter_token_latency=60.0)
     start = rig.now
     sequence = rig.add(total=4)
     rig.go()
@@ -51,7 +37,7 @@ def test_a_gap_under_way_ends_by_the_new_time_and_later_ones_follow() -> None:
 
 
 def test_what_would_be_due_already_is_due_now() -> None:
-    rig = LiveRig(inter_token_latency=60.0)
+    rig = Rig(inter_token_latency=60.0)
     sequence = rig.add(total=4)
     rig.go()
     rig.go(30.0)
@@ -63,7 +49,7 @@ def test_what_would_be_due_already_is_due_now() -> None:
 
 
 def test_times_may_become_longer() -> None:
-    rig = LiveRig(time_to_first_token=10 * TICK, inter_token_latency=TICK)
+    rig = Rig(time_to_first_token=10 * TICK, inter_token_latency=TICK)
     start = rig.now
     sequence = rig.add(total=2)
     rig.go(4 * TICK)
@@ -75,7 +61,7 @@ def test_times_may_become_longer() -> None:
 
 
 def test_what_is_due_already_stays_due() -> None:
-    rig = LiveRig(time_to_first_token=10 * TICK)
+    rig = Rig(time_to_first_token=10 * TICK)
     start = rig.now
     sequence = rig.add()
     rig.now += 10 * TICK
@@ -85,7 +71,7 @@ def test_what_is_due_already_stays_due() -> None:
 
 
 def test_the_rest_of_a_burst_is_not_put_off() -> None:
-    rig = LiveRig()
+    rig = Rig()
     sequence = rig.add(total=BURST + 2)
     rig.go()
     rig.change(inter_token_latency=TICK)
@@ -95,7 +81,7 @@ def test_the_rest_of_a_burst_is_not_put_off() -> None:
 
 
 def test_changes_add_no_lateness() -> None:
-    rig = LiveRig(inter_token_latency=8 * TICK)
+    rig = Rig(inter_token_latency=8 * TICK)
     start = rig.now
     sequence = rig.add(total=400)
     rig.go()
@@ -111,7 +97,7 @@ def test_changes_add_no_lateness() -> None:
 
 
 def test_settings_that_do_not_differ_change_nothing() -> None:
-    rig = LiveRig(inter_token_latency=1.0, inter_token_latency_std_dev=0.3)
+    rig = Rig(inter_token_latency=1.0, inter_token_latency_std_dev=0.3)
     rig.add(total=9)
     deadline = rig.go()
     for _ in range(5):
@@ -121,7 +107,7 @@ def test_settings_that_do_not_differ_change_nothing() -> None:
 @pytest.mark.parametrize("field", ["inter_token_latency_std_dev", "time_factor_under_load"])
 def test_between_times_that_vary_and_times_that_do_not(field: str) -> None:
     varying = {field: 4.0} if field == "time_factor_under_load" else {field: 9.0}
-    rig = LiveRig(slots=2, inter_token_latency=60.0)
+    rig = Rig(slots=2, inter_token_latency=60.0)
     sequences = [rig.add(total=3), rig.add(total=3)]
     rig.go()
     start = rig.now
@@ -135,7 +121,7 @@ def test_between_times_that_vary_and_times_that_do_not(field: str) -> None:
 
 
 def test_the_load_is_that_of_the_change() -> None:
-    rig = LiveRig(slots=3, time_to_first_token=60.0)
+    rig = Rig(slots=3, time_to_first_token=60.0)
     start = rig.now
     rig.add()
     rig.add()
@@ -143,7 +129,7 @@ def test_the_load_is_that_of_the_change() -> None:
 
 
 def test_prefills_by_tokens() -> None:
-    rig = LiveRig(latency_calculator="per-token", prefill_time_per_token=1.0)
+    rig = Rig(latency_calculator="per-token", prefill_time_per_token=1.0)
     start = rig.now
     sequence = rig.make(prompt=range(10))
     sequence.cached_tokens = 4
@@ -152,7 +138,7 @@ def test_prefills_by_tokens() -> None:
 
 
 def test_transfers() -> None:
-    rig = LiveRig(time_to_first_token=TICK, kv_cache_transfer_latency=60.0)
+    rig = Rig(time_to_first_token=TICK, kv_cache_transfer_latency=60.0)
     start = rig.now
     sequence = rig.make(prompt=range(10))
     sequence.remote_prefill = RemotePrefill()
@@ -165,7 +151,7 @@ def test_transfers() -> None:
 
 
 def test_the_prefill_after_a_transfer_that_failed() -> None:
-    rig = LiveRig(time_to_first_token=60.0, kv_cache_transfer_latency=8 * TICK)
+    rig = Rig(time_to_first_token=60.0, kv_cache_transfer_latency=8 * TICK)
     start = rig.now
     sequence = rig.make()
     sequence.remote_prefill = RemotePrefill(fails=True, recomputes=True)
@@ -175,7 +161,7 @@ def test_the_prefill_after_a_transfer_that_failed() -> None:
 
 
 def test_an_image_under_way_and_one_to_come() -> None:
-    rig = LiveRig(inter_token_latency=TICK, time_to_generate_image=60.0)
+    rig = Rig(inter_token_latency=TICK, time_to_generate_image=60.0)
     start = rig.now
     early, late = rig.add(total=1, plan=IMAGE), rig.add(total=3, plan=IMAGE)
     rig.go()
@@ -186,7 +172,7 @@ def test_an_image_under_way_and_one_to_come() -> None:
 
 
 def test_images_that_come_to_take_time_and_those_that_cease_to() -> None:
-    rig = LiveRig(inter_token_latency=4 * TICK)
+    rig = Rig(inter_token_latency=4 * TICK)
     start = rig.now
     sequence = rig.add(total=2, plan=IMAGE)
     rig.go()
@@ -200,7 +186,7 @@ def test_images_that_come_to_take_time_and_those_that_cease_to() -> None:
 
 
 def test_speed() -> None:
-    rig = LiveRig(inter_token_latency=60.0)
+    rig = Rig(inter_token_latency=60.0)
     start = rig.now
     rig.add(total=3)
     rig.go()
@@ -210,7 +196,7 @@ def test_speed() -> None:
 
 
 def test_while_time_stands_still() -> None:
-    rig = LiveRig(inter_token_latency=60.0)
+    rig = Rig(inter_token_latency=60.0)
     sequence = rig.add(total=2)
     rig.go()
     rig.go(10.0)
@@ -226,7 +212,7 @@ def test_while_time_stands_still() -> None:
 
 
 def test_after_time_stood_still() -> None:
-    rig = LiveRig(inter_token_latency=60.0)
+    rig = Rig(inter_token_latency=60.0)
     rig.add(total=2)
     rig.go()
     rig.engine.freeze(rig.now)
@@ -236,7 +222,7 @@ def test_after_time_stood_still() -> None:
 
 
 def test_a_change_in_the_middle_of_a_pass_reaches_all_that_are_in_it() -> None:
-    rig = LiveRig(slots=3, inter_token_latency=60.0)
+    rig = Rig(slots=3, inter_token_latency=60.0)
     start = rig.now
 
     def change(_: Sequence) -> None:
@@ -250,7 +236,7 @@ def test_a_change_in_the_middle_of_a_pass_reaches_all_that_are_in_it() -> None:
 
 
 def test_who_has_left_is_forgotten() -> None:
-    rig = LiveRig(slots=90, inter_token_latency=60.0)
+    rig = Rig(slots=90, inter_token_latency=60.0)
     left = [rig.add(total=2) for _ in range(80)]
     stays = rig.add(total=2)
     rig.go()
@@ -277,7 +263,7 @@ SECONDS = st.sampled_from([0.0, TICK, 40 * TICK, 60.0])
 def test_whatever_changes_all_comes_in_order_and_to_an_end(
     steps: list[tuple[str, float]], std_dev: float
 ) -> None:
-    rig = LiveRig(inter_token_latency=TICK, inter_token_latency_std_dev=std_dev)
+    rig = Rig(inter_token_latency=TICK, inter_token_latency_std_dev=std_dev)
     sequences = [rig.add(total=5)]
     for what, seconds in steps:
         match what:

@@ -91,3 +91,14 @@ def test_those_behind_one_below_its_threshold_are_not_kept_waiting() -> None:
     assert reasons == ["stop", "cache_threshold", None]
     rig.go(TICK)
     assert third.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("passes", [[7, 3], [10]])
+def test_a_late_last_token_does_not_put_the_image_off(passes: list[int]) -> None:
+    rig = Rig(time_to_first_token=2 * TICK, inter_token_latency=4 * TICK, time_to_generate_image=8 * TICK)
+    start = rig.now
+    sequence = rig.add(total=2, plan=IMAGE)
+    for ticks in passes:
+        deadline = rig.go(ticks * TICK)
+    assert sequence.revealed == 2
+    assert deadline == start + 14 * TICK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -222,3 +223,9 @@ def test_the_rate_may_change_and_chance_goes_on() -> None:
 )
 def test_vllms_policy_decides_what_a_failure_means(flags: tuple[str, ...], recomputes: bool) -> None:
     assert Transfers(settings(*flags)).draw(3).recomputes is recomputes
+
+
+def test_chance_is_not_that_of_replies_and_latencies() -> None:
+    random = Random(7)
+    others = [random.random() < 0.5 for _ in range(1000)]
+    assert fates(Transfers(settings("--kv-transfer-failure-rate", "50", "--seed", "7"))) != others
