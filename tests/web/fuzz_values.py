@@ -133,6 +133,13 @@ GOOD: dict[str, Maker] = {
     "suffix": lambda r: None,
     "prompt_embeds": lambda r: r.choice((None, [])),
     "cache_salt": lambda r: r.choice(("salt", None)),
+    "kv_transfer_params": lambda r: r.choice(
+        (
+            None,
+            {"do_remote_prefill": True, "remote_prefill_cached_tokens": r.choice((None, 3, -1, 2**63 - 1))},
+            {"do_remote_decode": True, "do_remote_prefill": r.random() < 0.5},
+        )
+    ),
     "thinking_token_budget": lambda r: r.choice((-1, 0, 9, None)),
     "use_beam_search": lambda r: r.random() < 0.1,
     "request_id": lambda r: r.choice(("", "my id", 'q"\\\n', "é" * 300)),

@@ -22,7 +22,11 @@ FLAGS = ("--max-model-len", "600", "--max-n", "8", "--max-prompts", "8", "--max-
 MODES = {
     "echo": (*FLAGS, "--mode", "echo"),
     "random": (*FLAGS, "--max-waiting-queue-length", "2"),
-    "paced": (*FLAGS, "--time-to-first-token", "20ms", "--inter-token-latency", "1ms"),
+    "paced": (
+        *(*FLAGS, "--time-to-first-token", "20ms", "--inter-token-latency", "1ms"),
+        *("--kv-cache-transfer-latency", "5ms", "--kv-transfer-failure-rate", "50"),
+        *("--kv-transfer-config.kv_load_failure_policy", "recompute"),
+    ),
     "strict": (
         *(*FLAGS, "--mode", "echo", "--strict-context", "--enable-force-include-usage"),
         *("--max-logprobs", "-1"),
