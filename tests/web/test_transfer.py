@@ -220,7 +220,7 @@ def test_a_failed_transfer_is_a_500_when_its_time_is_over(path: str) -> None:
     rig = RankRig(*PACED, *FAILING)
     reply = failure_of(rig, path, 2)
     assert reply.status == 500
-    assert reply.error["error"]["message"] == "Internal server error"
+    assert reply.error["error"]["type"] == ("api_error" if path == MESSAGES else "InternalServerError")
     assert rig.rank.engine.idle
     stats = rig.rank.stats
     assert (stats.transfers.failed, stats.finished["error"], stats.generation_tokens) == (1, 1, 0)
