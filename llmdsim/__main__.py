@@ -23,10 +23,15 @@ class ForegroundOptions(twistd.ServerOptions):  # type: ignore[name-defined,misc
 def main(argv: Sequence[str] | None = None) -> None:
     """Run `twistd -n --pidfile= llmdsim ARGV` until it is stopped; ARGV defaults to the process's own.
 
-    Raises SystemExit for a wrong command line (non-zero, one line on stderr), `--help` and `--version`.
+    `dataset` as the first word runs that tool instead. Raises SystemExit for a wrong command line (non-zero,
+    one line on stderr), `--help` and `--version`.
     """
-    options = ForegroundOptions()
     arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["dataset"]:
+        from llmdsim.dataset.command import main as dataset  # noqa: PLC0415 - the daemon need not load it
+
+        raise SystemExit(dataset(arguments[1:]))
+    options = ForegroundOptions()
     options.parseOptions(["--nodaemon", "--pidfile=", llmdsim.tapname, *arguments])
     twistd.runApp(options)  # type: ignore[no-untyped-call]
 

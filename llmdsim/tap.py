@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from twisted.application.service import MultiService
@@ -61,11 +62,13 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     from llmdsim.services.clock import DeadlineClock  # noqa: PLC0415
     from llmdsim.services.clock_service import ClockService  # noqa: PLC0415
     from llmdsim.services.daemon import Daemon  # noqa: PLC0415
+    from llmdsim.services.dataset import DatasetService  # noqa: PLC0415
     from llmdsim.services.listeners import Listeners  # noqa: PLC0415
     from llmdsim.services.rank import Rank  # noqa: PLC0415
     from llmdsim.services.rank_log import RankLog  # noqa: PLC0415
     from llmdsim.services.readiness import Readiness  # noqa: PLC0415
     from llmdsim.services.reload import Reload  # noqa: PLC0415
+    from llmdsim.services.start_failure import end_start  # noqa: PLC0415
     from llmdsim.services.watchdog import Watchdog  # noqa: PLC0415
     from llmdsim.tokenization.builtin import BuiltinTokenizer  # noqa: PLC0415
 
@@ -85,6 +88,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     timeout = config.shutdown_timeout
     drain = Drain(rank, timeout, clock, reactor, listeners.close, exit_code, reload.reload, noted)
     daemon = Daemon(logs, installs=not is_twistds_own(options.parent or {}))
+    dataset = DatasetService(config, [rank], clock, reactor, partial(end_start, reactor, exit_code, foreground))
     for child in (
         ClockService(clock),
         rank,
@@ -92,7 +96,15 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         listeners,
         drain,
         Watchdog(rank, drain, clock),
-        Readiness(rank, clock, lambda: listeners.ports, reactor, lambda: listeners.admin_ports),
+        dataset,
+        Readiness(
+            rank,
+            clock,
+            lambda: listeners.ports,
+            reactor,
+            lambda: listeners.admin_ports,
+            dataset.opened,
+        ),
     ):
         child.setServiceParent(daemon)  # type: ignore[no-untyped-call]
     return daemon

@@ -15,7 +15,7 @@ SIDE_BY_SIDE = ("web", "rpc", "kvevents", "metrics", "logs")
 #: From the top down; a part imports only from rows below its own.
 ROWS = (
     ("__main__",),
-    ("tap",),
+    ("tap", "dataset"),
     ("services",),
     SIDE_BY_SIDE,
     ("engine",),

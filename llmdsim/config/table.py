@@ -617,12 +617,24 @@ class Config:
     )
 
     # -- Dataset and tokenizer -------------------------------------------------------------------------------
-    dataset_path: str = option("", "SQLite file with replies", group="Dataset and tokenizer")
-    dataset_url: str = option(
-        "", "Where --dataset-path is downloaded from when it is missing", group="Dataset and tokenizer"
+    dataset_path: str = option(
+        "",
+        "SQLite file with replies, by prompt; preset text where it is in use by another process",
+        group="Dataset and tokenizer",
+        effective=True,
     )
-    dataset_in_memory: bool = option(False, "Load the whole dataset at start", group="Dataset and tokenizer")
-    dataset_table_name: str = option("llmd", "Table of the dataset", group="Dataset and tokenizer")
+    dataset_url: str = option(
+        "",
+        "Where --dataset-path is downloaded from when it is missing",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
+    dataset_in_memory: bool = option(
+        False, "Load the whole dataset at start", group="Dataset and tokenizer", effective=True
+    )
+    dataset_table_name: str = option(
+        "llmd", "Table of the dataset", group="Dataset and tokenizer", effective=True
+    )
     force_dummy_tokenizer: bool = option(
         False, "Use the built-in tokenizer whatever the model", group="Dataset and tokenizer"
     )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import urlsplit
 
 from llmdsim.config.durations import format_duration
 from llmdsim.config.fake_metrics import read_fake_metrics
@@ -51,6 +52,8 @@ def _broken(config: Config) -> Iterator[str]:
         yield "--self-signed-certs: cannot be used together with --ssl-certfile and --ssl-keyfile"
     if config.dataset_url and not config.dataset_path:
         yield "--dataset-url: needs --dataset-path, the file to download to"
+    if config.dataset_url and not _is_http(config.dataset_url):
+        yield f"--dataset-url: {config.dataset_url!r} is not a URL of http or https"
     if config.mode == "echo" and (config.dataset_path or config.dataset_url):
         yield "--dataset-path and --dataset-url: cannot be used with --mode echo"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", config.dataset_table_name):
@@ -127,3 +130,11 @@ def _overlap(publish: str, replay: str, ranks: int) -> bool:
 
 def _flag(field: str) -> str:
     return "--" + field.replace("_", "-")
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isascii()

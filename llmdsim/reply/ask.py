@@ -6,7 +6,7 @@ import msgspec
 
 from llmdsim.reply.plan import Plan
 from llmdsim.reply.schema import ValueSettings
-from llmdsim.tokenization import Prompt
+from llmdsim.tokenization import Layout, Prompt
 
 
 class ReplySettings(ValueSettings, Protocol):
@@ -55,6 +55,8 @@ class Ask(Bounds, frozen=True, kw_only=True):
     echoed: Prompt
     #: None for plain text.
     plan: Plan | None = None
+    #: What a dataset says to the prompt; None where there is none, or it has nothing to say.
+    stored: Layout | None = None
 
     @property
     def is_easy(self) -> bool:

@@ -42,9 +42,15 @@ class Author:
         if self._encodes_only:
             return self._encoded(ask)
         if ask.plan is not None:
-            random = self._random if ask.seed is None else _seeded(ask.seed, ask.prompt)
+            random = self.source(ask)
             return self.composer.compose(ask, ask.plan, self._total(ask, random), random)
+        if ask.stored is not None:
+            return self._stored(ask, ask.stored)
         return self._echo(ask) if self._echoes else self._random_text(ask)
+
+    def source(self, ask: Ask) -> Random:
+        """Where what is said to it is drawn from."""
+        return self._random if ask.seed is None else _seeded(ask.seed, ask.prompt)
 
     def _total(self, ask: Ask, random: Random) -> int:
         most = ask.max_tokens
@@ -76,6 +82,17 @@ class Author:
             pieces += sentence.json
         del pieces[total:]
         return ShortSentenceReply(sentences, pieces, finish_reason)
+
+    def _stored(self, ask: Ask, said: Layout) -> TextReply:
+        """What a dataset says, made longer with sentences only where it must be."""
+        least = ask.max_tokens if ask.ignore_eos else ask.min_tokens
+        if len(said.ids) < least:
+            ids, texts = self._bank.completed(said, least, self.source(ask))
+            said = Layout.of(texts, ids)
+        finish_reason = "stop"
+        if len(said.ids) >= ask.max_tokens:
+            said, finish_reason = said.cut(ask.max_tokens), "length"
+        return TextReply(*stopped(said, finish_reason, ask))
 
     def _encoded(self, ask: Ask) -> TextReply:
         """What a server without a language model says: a mark for each token asked for, or one (the peer)."""

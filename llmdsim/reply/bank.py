@@ -4,7 +4,7 @@ from random import Random
 
 import msgspec
 
-from llmdsim.tokenization import Tokenizer
+from llmdsim.tokenization import Layout, Tokenizer
 
 SENTENCES = (
     "The ferry leaves at seven, so we should be at the pier before the fog lifts. ",
@@ -95,3 +95,8 @@ class Bank:
         ids = [token_id for sentence in sentences for token_id in sentence.ids]
         texts = [text for sentence in sentences for text in sentence.texts]
         return ids[:total], texts[:total]
+
+    def completed(self, said: Layout, least: int, random: Random) -> tuple[list[int], list[str]]:
+        """Ids and texts of what was said; random sentences follow where it is below `least` tokens."""
+        ids, texts = self.tokens(least - len(said.ids), random)
+        return said.ids.tolist() + ids, said.texts + texts

@@ -54,7 +54,7 @@ class Composer:
                 said = ask.echoed.layout.text
         if plan.reasoning != "none":
             thoughts = REASONING_TOKENS
-            if not functions and said is None:
+            if not functions and said is None and ask.stored is None:
                 thoughts = max(1, int(total * REASONING_SHARE))
             if plan.reasoning_budget is not None and plan.reasoning_budget >= 0:
                 thoughts = min(thoughts, plan.reasoning_budget)
@@ -68,7 +68,12 @@ class Composer:
             draft.markup("}</tool_call>")
         if said is not None:
             draft.text(said, _TEXT)
-        elif not functions:
+        elif functions:
+            pass
+        elif ask.stored is not None:
+            least = ask.max_tokens if ask.ignore_eos else ask.min_tokens
+            draft.tokens(self._bank.completed(ask.stored, least - draft.total, random), _TEXT)
+        else:
             draft.tokens(self._bank.tokens(max(1, total - draft.total), random), _TEXT)
         return self._finished(draft, ask)
 

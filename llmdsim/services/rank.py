@@ -63,7 +63,7 @@ class Rank(Service):
         self.config = config
         self.stats = Stats(config.max_model_len, config.block_size)
         self._latency = latency = Latency(config)
-        author = Author(config, tokenizer)
+        self.author = author = Author(config, tokenizer)
         self.engine = Engine(
             max_num_seqs=config.max_num_seqs,
             max_waiting=config.max_waiting_queue_length,

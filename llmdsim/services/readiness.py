@@ -11,6 +11,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.address import UNIXAddress
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
@@ -26,9 +27,10 @@ YOUNG = 5000
 
 
 class Readiness(Service):
-    """Marks the rank ready once the reactor runs and `--startup-duration` is over.
+    """Marks the rank ready once the reactor runs, its dataset is open and `--startup-duration` is over.
 
-    Then it prints where the rank is and a request to try. `clock` is an `IReactorTime`.
+    Then it prints where the rank is and a request to try. `clock` is an `IReactorTime`; `dataset` fires when
+    there is no dataset to wait for any more.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Readiness(Service):
         ports: Callable[[], Sequence[IListeningPort]],
         reactor: Any,
         admin_ports: Callable[[], Sequence[IListeningPort]] = tuple,
+        dataset: Deferred[None] | None = None,
     ) -> None:
         self._rank = rank
         self._config = rank.config
@@ -46,6 +49,9 @@ class Readiness(Service):
         self._ports = ports
         self._admin_ports = admin_ports
         self._reactor = reactor
+        self._dataset = succeed(None) if dataset is None else dataset
+        #: When start-up is over at the earliest.
+        self._until = 0.0
         self._loaded: Any = None
 
     def startService(self) -> None:
@@ -83,27 +89,38 @@ class Readiness(Service):
             self._context.serve_on(tcp_ports[0])
         for port in self._admin_ports():
             log.info("administration at {where}", where=_where(port.getHost()))
-        seconds = self._config.startup_duration / self._config.speed
-        if seconds:
-            self._load(seconds, addresses)
-        else:
-            self._ready(addresses)
+        self._until = self._clock.seconds() + self._config.startup_duration / self._config.speed
+        if not self._dataset.called:
+            self._hold()
+        self._dataset.addCallback(lambda _: self._load(addresses))
 
-    def _load(self, seconds: float, addresses: Sequence[Any]) -> None:
+    def _load(self, addresses: Sequence[Any]) -> None:
+        seconds = self._until - self._clock.seconds()
+        if seconds <= 0:
+            self._ready(addresses)
+            return
         where = ", ".join(_where(address) for address in addresses)
         log.info("loading for {seconds:g} seconds at {where}", seconds=seconds, where=where)
         self._loaded = self._clock.callLater(seconds, self._ready, addresses)
-        if not self._config.startup_serves:
-            loading = Loading(self._loaded.getTime(), self._clock.seconds)
-            for router in self._rank.routers:
-                router.hold(loading.admits)
+        if self._config.startup_serves:
+            self._release()
+        else:
+            self._hold()
+
+    def _hold(self) -> None:
+        loading = Loading(self._until, self._clock.seconds)
+        for router in self._rank.routers:
+            router.hold(loading.admits)
+
+    def _release(self) -> None:
+        for router in self._rank.routers:
+            router.release()
 
     def _ready(self, addresses: Sequence[Any]) -> None:
         if self._context.draining:
             return
         self._context.ready = True
-        for router in self._rank.routers:
-            router.release()
+        self._release()
         self._announce(addresses)
 
     def _announce(self, addresses: Sequence[Any]) -> None:

@@ -26,6 +26,11 @@ class Layout(NamedTuple):
         """Made from parallel lists, each token's text and id."""
         return cls("".join(texts), array("I", accumulate(map(len, texts), initial=0)), array("I", ids))
 
+    @property
+    def texts(self) -> list[str]:
+        """Each token's text."""
+        return [self.text[start:end] for start, end in pairwise(self.ends)]
+
     def cut(self, tokens: int) -> Layout:
         """The first so many tokens."""
         ends = self.ends[: tokens + 1]
@@ -148,8 +153,7 @@ class Prompt:
     @property
     def texts(self) -> list[str]:
         if self._texts is None:
-            text, ends, _ = self.layout
-            self._texts = [text[start:end] for start, end in pairwise(ends)]
+            self._texts = self.layout.texts
         return self._texts
 
     def __repr__(self) -> str:

@@ -82,13 +82,15 @@ class Chat:
             ec_transfer=encodings_of(context.config, chat),
             prompt_logprobs=sampled.prompt_logprobs,
         )
-        asks = asks_of(context, prompt, conversation.echoed, sampled, plan)
+        asks = [asks_of(context, prompt, conversation.echoed, sampled, plan)]
+        if context.stored is not None:
+            asks = yield from context.stored.filled(asks)
         answer: Answer
         if chat.stream:
             answer = ReplyStream(request, context.driver, ChatFrames(head, role, wants), context.turns)
         else:
             answer = WholeReply(request, context.driver, chat_body(head, role, wants), wants)
-        generate(context, chat, (asks,), answer, head)
+        generate(context, chat, asks, answer, head)
 
     def _role_and_lead(self, chat: ChatRequest) -> tuple[str, bytes]:
         """The reply's role, and as the inside of a JSON string what `echo` puts before its text.

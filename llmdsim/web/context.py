@@ -18,6 +18,7 @@ from llmdsim.web.errors import shutting_down, unknown_model
 from llmdsim.web.failures import Failures
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.limits import Limits
+from llmdsim.web.stored import StoredReplies
 from llmdsim.web.suspension import Suspension
 from llmdsim.web.transfer import Connector
 from llmdsim.web.turns import Turns
@@ -62,6 +63,8 @@ class Context:
     #: Whether requests note what they led to for the log, and whether it tells each generation as it comes.
     accounted: bool = False
     tells_generations: bool = False
+    #: What a dataset says; None where there is none.
+    stored: StoredReplies | None = None
     #: Called with the new configuration when it has been changed.
     on_config: list[Callable[[Config], None]] = field(default_factory=list)
     names: tuple[str, ...] = field(init=False)

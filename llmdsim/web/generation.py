@@ -20,6 +20,7 @@ from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.sampling import Sampling
+from llmdsim.web.stored import may_be_stored
 from llmdsim.web.transfer import PrefillAnswer, transfer_of
 from llmdsim.web.wants import ReplyWants
 from llmdsim.wire.request import Request
@@ -37,8 +38,10 @@ def asks_of(
 ) -> list[Ask]:
     """One ask for each of the `n` choices of a prompt; with a seed, choice i has seed + i (vLLM)."""
     max_tokens = sampling.max_tokens
-    if context.echoes and sampling.requested_max is None:
-        # The default of an API is no request to cut an echo short.
+    if sampling.requested_max is None and (
+        context.echoes or (context.stored is not None and may_be_stored(plan))
+    ):
+        # The default of an API is no request to cut an echo short, or what a dataset says.
         max_tokens = context.limits.max_model_len - len(prompt)
     seed = sampling.seed
     ask = Ask(
@@ -72,7 +75,7 @@ def refuse_too_much(context: Context, asks: Sequence[Sequence[Ask]], wants: Repl
     if shape is not None:
         # Random replies to clients that name no length are short.
         tokens = sum(
-            ask.min_tokens
+            max(ask.min_tokens, 0 if ask.stored is None else len(ask.stored.ids))
             if ask.requested_max is None and not ask.ignore_eos and not context.echoes
             else ask.max_tokens
             for choices in asks

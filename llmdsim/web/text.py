@@ -78,6 +78,8 @@ class Text:
             asks.append(asks_of(context, prompt, prompt, sampled, plan))
             lead = _lead(text, prompt)
             choices += [self._choice(text, prompt, sampled, prompt_ids, lead) for _ in range(sampled.n)]
+        if context.stored is not None:
+            asks = yield from context.stored.filled(asks)
         wants = ReplyWants(
             choices=choices,
             prompt_tokens=prompt_tokens,

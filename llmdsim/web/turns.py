@@ -9,8 +9,11 @@ from twisted.internet.defer import Deferred
 
 from llmdsim.web.errors import shutting_down
 
-#: Steps, each a millisecond long at most.
-Steps = Iterator[None]
+#: Steps, each a millisecond long at most. One that gives a Deferred is followed by the next when that has
+#: fired, whatever with; the others give None.
+Steps = Iterator[Any]
+
+_OVER: Any = object()
 
 #: Bytes of a body above which to read it is a step of its own.
 LONG_BODY = 1 << 17
@@ -33,6 +36,8 @@ class Turns:
         self._under_way: dict[Deferred[None], Steps] = {}
         #: What has not had its first step, in the order in which it came.
         self._late: dict[Deferred[None], Steps] = {}
+        #: What waits for something else.
+        self._waiting: dict[Deferred[None], Steps] = {}
         #: How long the longer ones among first steps took since the last turn.
         self._first = 0.0
 
@@ -45,39 +50,54 @@ class Turns:
         if self._first < MOST_FIRST and not self._late:
             started = self.seconds()
             try:
-                for _ in steps:
-                    waiting = self._under_way
-                    break
-                else:
-                    return None
+                awaited = next(steps, _OVER)
             finally:
                 took = self.seconds() - started
                 if took > SHORT_STEP:
                     self._first += took
+            if awaited is _OVER:
+                return None
+            done: Deferred[None] = Deferred(self._drop)
+            self._go_on(done, steps, awaited)
         else:
-            waiting = self._late
-        done: Deferred[None] = Deferred(self._drop)
-        waiting[done] = steps
+            done = Deferred(self._drop)
+            self._late[done] = steps
         self._arm()
         return done
 
     @property
     def busy(self) -> bool:
         """Whether any work is under way."""
-        return bool(self._under_way or self._late)
+        return bool(self._under_way or self._late or self._waiting)
 
     def give_up(self) -> None:
         """End all work as the engine ends its own when the time for draining is over."""
-        under_way = [*self._under_way, *self._late]
-        self._under_way, self._late = {}, {}
+        under_way = [*self._under_way, *self._late, *self._waiting]
+        self._under_way, self._late, self._waiting = {}, {}, {}
         for done in under_way:
             done.errback(shutting_down())
 
     def _drop(self, done: Deferred[None]) -> None:
-        del (self._under_way if done in self._under_way else self._late)[done]
+        for work in (self._under_way, self._late, self._waiting):
+            work.pop(done, None)
+
+    def _go_on(self, done: Deferred[None], steps: Steps, awaited: Deferred[Any] | None) -> None:
+        """Have the next step follow, now or when `awaited` has fired."""
+        if awaited is None:
+            self._under_way[done] = steps
+            return
+        self._waiting[done] = steps
+        awaited.addBoth(self._come_back, done)
+
+    def _come_back(self, result: object, done: Deferred[None]) -> object:
+        steps = self._waiting.pop(done, None)
+        if steps is not None:
+            self._under_way[done] = steps
+            self._arm()
+        return result
 
     def _arm(self) -> None:
-        if self._call is None and self.busy:
+        if self._call is None and (self._under_way or self._late):
             self._call = self._clock.callLater(0, self._turn)
 
     def _turn(self) -> None:
@@ -96,10 +116,10 @@ class Turns:
         done = next(iter(waiting))
         steps = waiting.pop(done)
         try:
-            next(steps)
+            awaited = next(steps)
         except StopIteration:
             done.callback(None)
         except Exception:
             done.errback()
         else:
-            self._under_way[done] = steps
+            self._go_on(done, steps, awaited)

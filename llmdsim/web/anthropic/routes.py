@@ -64,13 +64,15 @@ class Messages:
             ec_transfer=encodings_of(context.config, chat),
         )
         head = reply_head(context, request, served, "chatcmpl-", "")
-        asks = asks_of(context, prompt, conversation.echoed, conversation.sampled, plan)
+        asks = [asks_of(context, prompt, conversation.echoed, conversation.sampled, plan)]
+        if context.stored is not None:
+            asks = yield from context.stored.filled(asks)
         answer: Answer
         if asked.stream:
             answer = ReplyStream(request, context.driver, MessageFrames(head, wants), context.turns)
         else:
             answer = WholeReply(request, context.driver, message_body(head, wants), wants)
-        generate(context, chat, (asks,), answer, head)
+        generate(context, chat, asks, answer, head)
 
     def _count(self, request: Request) -> Steps:
         context = self._context

@@ -96,6 +96,9 @@ class Generate:
         placeholders = NULL
         if wanted.return_token_ids and wanted.features is not None:
             placeholders = msgspec.json.encode(wanted.features.mm_placeholders)
+        asks = [asks_of(context, prompt, prompt, sampled, plan)]
+        if context.stored is not None:
+            asks = yield from context.stored.filled(asks)
         answer: Answer
         if wanted.stream:
             opening = b""
@@ -108,7 +111,7 @@ class Generate:
         else:
             body = generate_body(head, wants, wanted.output_mode, scores, placeholders)
             answer = WholeReply(request, context.driver, body, wants)
-        generate(context, text, (asks_of(context, prompt, prompt, sampled, plan),), answer, head)
+        generate(context, text, asks, answer, head)
 
     def _plan(self, wanted: GenerateRequest, text: TokensRequest) -> Plan | None:
         if wanted.output_mode == "derender":

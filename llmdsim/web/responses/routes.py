@@ -105,13 +105,15 @@ class Responses:
         head = ReplyHead(response_id(asked), int(time.time()), served, context.fingerprint_json)
         raw = (yield from _raw_prompt(prompt)) if asked.enable_response_messages else None
         response = Response(asked, ResponseObject(asked, sampled, head), wants, shape, raw)
-        asks = asks_of(context, prompt, conversation.echoed, sampled, plan)
+        asks = [asks_of(context, prompt, conversation.echoed, sampled, plan)]
+        if context.stored is not None:
+            asks = yield from context.stored.filled(asks)
         if asked.background:
             stored, background = self._background(request, asked, chat, response)
-            generate(context, chat, (asks,), background, head)
+            generate(context, chat, asks, background, head)
             self._store.put(stored)
         else:
-            generate(context, chat, (asks,), self._foreground(request, asked, chat, response), head)
+            generate(context, chat, asks, self._foreground(request, asked, chat, response), head)
 
     def _refuse(self, asked: ResponsesRequest) -> None:
         if asked.background and not self._store.enabled:

@@ -1,0 +1,1 @@
+"""`llmdsim dataset`: makes datasets of conversations, and looks into them."""
