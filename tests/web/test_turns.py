@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
 
 from llmdsim.web.turns import MOST_FIRST, Turns
 from tests.web.rig import PassClock
@@ -62,3 +66,62 @@ def test_what_waits_for_its_first_step_can_be_cancelled() -> None:
     clock.advance(0)
     assert told == ["a0"]
     assert not turns.busy
+
+
+def waiting(told: list[str], awaited: Deferred[Any]) -> Iterator[Any]:
+    told.append("before")
+    yield awaited
+    told.append("after")
+
+
+def test_a_step_that_gives_a_deferred_is_followed_when_that_has_fired() -> None:
+    clock, told = PassClock(), list[str]()
+    turns = Turns(clock)
+    awaited: Deferred[int] = Deferred()
+    done = turns.take(waiting(told, awaited))
+    assert done is not None
+    # Others have their turns meanwhile, and nobody looks again and again.
+    turns.take(work(clock, told, "a", 2))
+    clock.advance(0)
+    assert told == ["before", "a0", "a1"]
+    assert turns.busy
+    assert not clock.getDelayedCalls()
+    awaited.callback(7)
+    assert told[3:] == []
+    clock.advance(0)
+    assert told[3:] == ["after"]
+    assert done.called
+    assert not turns.busy
+    assert awaited.result == 7
+
+
+def test_so_it_is_when_that_fails() -> None:
+    clock, told = PassClock(), list[str]()
+    turns = Turns(clock)
+    awaited: Deferred[int] = Deferred()
+    turns.take(waiting(told, awaited))
+    awaited.errback(Failure(ValueError()))
+    clock.advance(0)
+    assert told == ["before", "after"]
+    awaited.addErrback(lambda failure: failure.trap(ValueError))
+
+
+def test_work_that_waits_can_be_cancelled_and_given_up() -> None:
+    clock, told = PassClock(), list[str]()
+    turns = Turns(clock)
+    first, second = Deferred[int](), Deferred[int]()
+    cancelled, given_up = (turns.take(waiting(told, awaited)) for awaited in (first, second))
+    assert cancelled is not None
+    assert given_up is not None
+    outcomes: list[Any] = []
+    cancelled.addErrback(outcomes.append)
+    given_up.addErrback(outcomes.append)
+    cancelled.cancel()
+    turns.give_up()
+    assert not turns.busy
+    first.callback(1)
+    second.callback(1)
+    clock.advance(0)
+    assert told == ["before", "before"]
+    assert outcomes[0].check(CancelledError)
+    assert outcomes[1].value.status == 503

@@ -40,7 +40,7 @@ class Dataset:
 
     def __init__(self, path: Path, table: str) -> None:
         """Open and check it. Raises DatasetError; `table` is a plain name."""
-        if not os.path.exists(path):
+        if not os.path.isfile(path):
             raise DatasetError("there is no such file")
         self.in_memory = False
         #: Rows that cannot answer anything.
