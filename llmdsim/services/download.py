@@ -161,7 +161,7 @@ class _Transfer(Protocol):
 
     def _abort(self, waiting: object = None) -> None:
         transport: Any = self.transport
-        transport.abortConnection()
+        transport.loseConnection()
 
     def _watch(self) -> None:
         if self._clock.seconds() - self._heard_at >= STALL:
