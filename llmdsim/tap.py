@@ -88,7 +88,9 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     timeout = config.shutdown_timeout
     drain = Drain(rank, timeout, clock, reactor, listeners.close, exit_code, reload.reload, noted)
     daemon = Daemon(logs, installs=not is_twistds_own(options.parent or {}))
-    dataset = DatasetService(config, [rank], clock, reactor, partial(end_start, reactor, exit_code, foreground))
+    dataset = DatasetService(
+        config, [rank], clock, reactor, partial(end_start, reactor, exit_code, foreground)
+    )
     for child in (
         ClockService(clock),
         rank,

@@ -93,6 +93,7 @@ class Readiness(Service):
         if not self._dataset.called:
             self._hold()
         self._dataset.addCallback(lambda _: self._load(addresses))
+        self._dataset.addErrback(lambda failure: log.failure("start-up failed", failure))
 
     def _load(self, addresses: Sequence[Any]) -> None:
         seconds = self._until - self._clock.seconds()

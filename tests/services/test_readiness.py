@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
@@ -272,3 +273,22 @@ def test_a_daemon_that_ends_before_it_has_started_does_not_say_that_it_serves(
     rig.run()
     rig.readiness.stopService()
     assert rig.clock.getDelayedCalls() == []
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(0, 0.0), (2, 2.0), (6, 0.0)])
+def test_a_dataset_that_is_being_opened_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, seconds: int, left: float
+) -> None:
+    flags = ("--startup-duration", "4s") if seconds else ()
+    rig = ReadinessRig(monkeypatch, tcp("::"), flags=(*flags, "--startup-serves"))
+    rig.readiness._dataset = opened = Deferred()
+    rig.run()
+    assert served(rig) == (200, 503, 503)
+    rig.clock.advance(seconds)
+    assert served(rig) == (200, 503, 503)
+    opened.callback(None)
+    if left:
+        assert served(rig) == (200, 503, 200)
+        rig.clock.advance(left)
+    assert served(rig) == (200, 200, 200)
+    assert len(rig.stderr.getvalue().splitlines()) == 1
