@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from twisted.internet.defer import maybeDeferred
 from twisted.logger import LogLevel, capturedLogs
 
+from llmdsim.reply.dataset import Dataset
+from llmdsim.web.stored import StoredReplies
 from llmdsim.wire.limits import LINGER_SECONDS
+from tests.reply.dataset.files import row, write
 from tests.web.answers import Answer, judge, refused
 from tests.web.anthropic import answers as anthropic
 from tests.web.clients import CHAT, request
@@ -49,7 +53,7 @@ FEW = 100  # seeds a test: one that fails is soon found again
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no reactor to wait for a thread."""
-    for module in ("whole", "access.documentation"):
+    for module in ("whole", "access.documentation", "stored"):
         monkeypatch.setattr(f"llmdsim.web.{module}.deferToThread", maybeDeferred)
 
 
@@ -165,6 +169,23 @@ def test_whatever_is_sent_is_answered_properly_and_leaves_nothing(mode: str, sta
     # A fuzz whose bodies are all refused, or all accepted, finds little.
     assert statuses[200] >= FEW // 8
     assert statuses[400] >= FEW // 8
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_so_it_is_with_a_dataset(tmp_path: Path, in_memory: bool) -> None:
+    rows = [row(f"prompt {number}", "word " * number) for number in range(1, 200, 7)]
+    dataset = Dataset(write(tmp_path / "d", [*rows, (b"x" * 32, "broken", 5)]), "llmd")
+    dataset.load(in_memory)
+    rank = Rank(*MODES["random"])
+    rank.rig.rank.context.stored = StoredReplies(dataset, rank.rig.rank.author.source)
+    for number in range(FEW):
+        made = case(f"dataset {number}")
+        try:
+            found = answer(rank, made.path, *made.packets)
+            assert found.tokens is None or found.tokens <= len(found.texts) * most_tokens(made)
+        except BaseException:
+            print(f"case('dataset {number}'):\n{made.wire!r}")
+            raise
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, FEW))
