@@ -22,7 +22,7 @@ from llmdsim.config import Config, ConfigError, LoraModule, parse, validate
         {"served_model_name": ("s",), "lora_modules": (LoraModule("a", "", "s"),)},
         {"ssl_certfile": "c", "ssl_keyfile": "k"},
         {"dataset_path": "d"},
-        {"dataset_path": "d", "dataset_url": "u"},
+        {"dataset_path": "d", "dataset_url": "https://h/u"},
         {"port": 65535},
         {"port": 65528, "data_parallel_size": 8},
         {"port": 65535, "data_parallel_size": 8, "data_parallel_rank": 3},
@@ -101,6 +101,13 @@ def test_allows(settings: dict[str, object]) -> None:
             "--self-signed-certs: cannot be used together with --ssl-certfile and --ssl-keyfile",
         ),
         ({"dataset_url": "u"}, "--dataset-url: needs --dataset-path, the file to download to"),
+        *(
+            (
+                {"dataset_path": "d", "dataset_url": url},
+                f"--dataset-url: {url!r} is not a URL of http or https",
+            )
+            for url in ("u", "ftp://h/u", "http:///u", "http://[", "https://h/é")
+        ),
         (
             {"dataset_path": "d", "mode": "echo"},
             "--dataset-path and --dataset-url: cannot be used with --mode echo",
