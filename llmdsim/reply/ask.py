@@ -61,4 +61,6 @@ class Ask(Bounds, frozen=True, kw_only=True):
     @property
     def is_easy(self) -> bool:
         """Whether the answer is written in some microseconds, however long it is."""
+        if self.stored is not None and (self.ignore_eos or self.min_tokens):
+            return False  # any number of sentences may have to follow
         return self.plan is None and not self.stop and not self.stop_token_ids
