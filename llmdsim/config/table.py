@@ -259,6 +259,27 @@ class Config:
         group="Scheduling",
         effective=True,
     )
+    max_num_queued_reqs: int | None = option(
+        None,
+        "Sequences, running and waiting, beyond which requests are refused with 503; unset is no limit",
+        low=0,
+        group="Scheduling",
+        effective=True,
+    )
+    max_num_queued_tokens: int | None = option(
+        None,
+        "Prompt tokens, of requests without a first token, at which others are refused with 503; unset is no "
+        "limit",
+        low=0,
+        group="Scheduling",
+        effective=True,
+    )
+    scheduling_policy: Literal["fcfs", "priority"] = option(
+        "fcfs",
+        "Which request gets a free slot: the one that came first, or among those of the least priority",
+        group="Scheduling",
+        effective=True,
+    )
     data_parallel_size: int = option(
         1, "Data-parallel ranks, on consecutive ports", low=1, high=8, group="Scheduling"
     )

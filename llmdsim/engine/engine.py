@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from llmdsim.engine.adapters import Adapter
+from llmdsim.engine.admission import Admission
 from llmdsim.engine.pacing import Pacing
 from llmdsim.engine.residency import Residency
 from llmdsim.engine.sequence import Sequence
@@ -22,15 +23,12 @@ MOST_WRITING = 5e-3
 COMPLETE = ("stop", "length")
 
 
-class QueueFull(Exception):
-    """The waiting queue has no room for all sequences of the request; none was taken."""
-
-
 class Engine:
     """Runs at most `max_num_seqs` sequences and queues at most `max_waiting` more.
 
     First come, first served or, `by_priority`, the least `priority` first. `residency` says which adapters
-    may run together; `max_overtakes` is as in `Waiting`.
+    may run together; `max_overtakes` is as in `Waiting`, and `max_num_queued_reqs` and
+    `max_num_queued_tokens` are the limits of `Admission`.
 
     `write` makes the reply of a sequence at the moment it is given a slot. Time is passed in, in monotonic
     seconds; `seconds` tells it anew, to see how long writing took. `faults` collects what sinks and `write`
@@ -48,12 +46,16 @@ class Engine:
         residency: Residency,
         by_priority: bool = False,
         max_overtakes: int = -1,
+        max_num_queued_reqs: int | None = None,
+        max_num_queued_tokens: int | None = None,
     ) -> None:
         self.stats = stats
         self.pacing = pacing
         self.residency = residency
         self.faults: list[tuple[Sequence, Exception]] = []
-        self._places = max_num_seqs + max_waiting
+        self._admission = Admission(
+            max_num_seqs + max_waiting, max_num_queued_reqs, max_num_queued_tokens, stats
+        )
         self._max_num_seqs = max_num_seqs
         #: How many may run: none while admission is held.
         self._slots = max_num_seqs
@@ -70,11 +72,10 @@ class Engine:
     def submit(self, sequences: Collection[Sequence], now: float) -> None:
         """Take all of one request's sequences, to start now or to wait. Reveals nothing.
 
-        Raises QueueFull, and takes none, when they do not all find a slot or a place in the queue.
+        Raises QueueFull, and takes none, when they do not all find a slot or a place in the queue, and
+        Overloaded when they would exceed a limit.
         """
-        if len(sequences) > self._places - self.stats.running - len(self._waiting):
-            self.stats.refused += 1
-            raise QueueFull
+        self._admission.take(sequences, self.stats.running + len(self._waiting))
         if (
             len(sequences) == 1
             and not self._waiting
@@ -165,6 +166,15 @@ class Engine:
         self._writing = 0.0
         if self._waiting:
             self._admit(now)
+
+    def check_prompts(self, lengths: list[int]) -> None:
+        """Raise Overloaded for prompts of so many tokens, which are done at once and never submitted."""
+        self._admission.check_prompts(lengths, self.stats.running + len(self._waiting))
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens of what has been submitted and has had no first token."""
+        return self._admission.prefill_tokens
 
     @property
     def idle(self) -> bool:
@@ -259,6 +269,7 @@ class Engine:
                 return
             sequence.first_token_at = now
             stats.time_to_first_token.observe(now - sequence.arrival)
+            self._admission.prefill_tokens -= sequence.prompt_tokens
             stats.prompt_tokens += sequence.prompt_tokens
             stats.cached_tokens += sequence.cached_tokens
         if tokens > 1:
@@ -307,6 +318,9 @@ class Engine:
     def _end(self, sequence: Sequence, reason: str, now: float) -> None:
         stats = self.stats
         sequence.finish_reason = reason
+        if not sequence.revealed and reason not in COMPLETE:
+            # Without a first token.
+            self._admission.prefill_tokens -= sequence.prompt_tokens
         if sequence.running:
             sequence.running = False
             del self._running[sequence]

@@ -13,6 +13,7 @@ from typing import TypeAlias, get_args
 
 from llmdsim.config.fault import KINDS
 from llmdsim.config.table import FailureType
+from llmdsim.engine.admission import Limit
 
 #: Default bucket bounds, seconds or counts (vLLM 0.33, v1/metrics/buckets.py).
 TTFT_BOUNDS = (
@@ -218,6 +219,7 @@ class Stats:
         "queue_time",
         "records",
         "refused",
+        "rejected",
         "request_generation_tokens",
         "request_preemptions",
         "request_prompt_tokens",
@@ -252,6 +254,8 @@ class Stats:
         self.generation_tokens = 0
         #: Requests, not sequences, that found the queue full.
         self.refused = 0
+        #: Requests, not sequences, that would have exceeded a limit, by the limit's name.
+        self.rejected = dict.fromkeys(get_args(Limit), 0)
         #: Ended before they began, for having too little of their prompt cached.
         self.below_threshold = 0
         self.finished = dict.fromkeys(FINISH_REASONS, 0)

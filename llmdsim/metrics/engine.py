@@ -90,12 +90,16 @@ def own_blocks(
         "llmdsim:speed", "gauge", "How many times faster than configured all latencies run (--speed)."
     )
     pace.add_number({}, speed)
+    refused = FamilyBlock(
+        "llmdsim:queue_full_refusals", "counter", "Requests refused because the waiting queue was full."
+    )
     for engine, stats, author in ranks:
+        refused.add_number({"engine": engine}, partial(getattr, stats, "refused"))
         lateness.add_histogram({"engine": engine}, stats.pass_lateness)
         nonconforming.add_number({"engine": engine}, partial(getattr, author.composer, "nonconforming"))
         for kind in stats.faults:
             faults.add_number({"engine": engine, "kind": kind}, partial(stats.faults.__getitem__, kind))
-    return [lateness, nonconforming, faults, pace]
+    return [refused, lateness, nonconforming, faults, pace]
 
 
 def _total(read: Callable[[Stats], float], ranks: Sequence[Stats]) -> float:

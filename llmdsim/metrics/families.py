@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
+from llmdsim.engine.admission import Limit
 from llmdsim.engine.stats import FINISH_REASONS, SLEEP_STATES, Histogram, Stats
 
 
@@ -57,6 +58,10 @@ def _sleeps(state: str, stats: Stats) -> float:
 
 def _finished(reason: str, stats: Stats) -> float:
     return stats.finished[reason]
+
+
+def _rejected(limit: Limit, stats: Stats) -> float:
+    return stats.rejected[limit]
 
 
 def _nothing(_: Stats) -> float:
@@ -184,9 +189,9 @@ FAMILIES: tuple[Family, ...] = (
     Labelled(
         "vllm:admission_rejections",
         "counter",
-        "Requests refused because the queue was full.",
+        "Requests refused by a limit of the queue.",
         "reason",
-        {"max_num_queued_reqs": lambda stats: stats.refused, "max_num_queued_tokens": _nothing},
+        {limit: partial(_rejected, limit) for limit in get_args(Limit)},
         per_engine=False,
     ),
     Distribution(

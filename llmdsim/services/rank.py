@@ -73,6 +73,9 @@ class Rank(Service):
             seconds=clock.seconds,
             residency=Residency(config),
             max_overtakes=config.lora_max_overtakes,
+            by_priority=config.scheduling_policy == "priority",
+            max_num_queued_reqs=config.max_num_queued_reqs,
+            max_num_queued_tokens=config.max_num_queued_tokens,
         )
         self.driver = EngineDriver(self.engine, clock)
         self.context = Context(

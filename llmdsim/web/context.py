@@ -77,6 +77,8 @@ class Context:
     fingerprint_json: bytes = field(init=False)
     echoes: bool = field(init=False)
     always_usage: bool = field(init=False)
+    #: Whether priorities of requests count.
+    by_priority: bool = field(init=False)
     #: Header lines of generation replies.
     reply_headers: bytes = field(init=False)
 
@@ -92,6 +94,7 @@ class Context:
             self.load_adapter(module.name, module.path or module.name, parent)
         self.echoes = config.mode == "echo"
         self.always_usage = config.enable_force_include_usage
+        self.by_priority = config.scheduling_policy == "priority"
         # Differently configured servers differ, as in vLLM.
         digest = zlib.crc32(json(shown(config)))
         self.fingerprint_json = json(f"vllm-{VLLM_VERSION}-{digest:08x}")

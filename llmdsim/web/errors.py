@@ -115,7 +115,8 @@ def shown(value: object, depth: int = 0) -> str:
 class ApiError(Exception):
     """An answer that is an error: status, message, `error.type`, `error.param` and extra response headers.
 
-    `headers` are (name, value) byte pairs, for instance `((b"Retry-After", b"1"),)`.
+    `headers` are (name, value) byte pairs, for instance `((b"Retry-After", b"1"),)`. A 503 `closes` the
+    connection, if not told otherwise: the next try, over another one, may reach another server.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class ApiError(Exception):
         type: str | None = None,
         param: str | None = None,
         headers: tuple[tuple[bytes, bytes], ...] = (),
+        closes: bool = True,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -132,6 +134,7 @@ class ApiError(Exception):
         self.type = type or error_type(status)
         self.param = param
         self.headers = headers
+        self.closes = closes
 
     @property
     def body(self) -> bytes:

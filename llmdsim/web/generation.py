@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from llmdsim.engine.engine import QueueFull
+from llmdsim.engine.admission import Overloaded, QueueFull
 from llmdsim.engine.sequence import Family, Sink
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.ask import Ask
@@ -18,6 +19,7 @@ from llmdsim.web.cache_threshold import cache_threshold
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import GenerationRequest
+from llmdsim.web.overload import refusal
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.sampling import Sampling
 from llmdsim.web.stored import may_be_stored
@@ -28,9 +30,6 @@ from llmdsim.wire.request import Request
 #: What one reply may echo, in characters, and the log probabilities it may list.
 MOST_REPEATED = 64 << 20
 MOST_LISTED = 2_000_000
-
-#: What a client that was refused for want of room is told to wait, in seconds.
-RETRY_AFTER = b"1"
 
 
 def asks_of(
@@ -102,6 +101,15 @@ class Answer(Protocol):
         """Send what can be sent before the first token, if nothing has been."""
 
 
+def _priority(asked: GenerationRequest, request: Request) -> int:
+    """The place in the queue that is asked for: by a number in the header, else by the body (vLLM)."""
+    text = request.headers.get(b"x-vllm-priority")
+    if text is not None:
+        with suppress(ValueError):
+            return int(text)
+    return asked.priority
+
+
 def generate(
     context: Context,
     asked: GenerationRequest,
@@ -111,8 +119,8 @@ def generate(
 ) -> None:
     """Have the choices that a request asks for, prompt by prompt, made into `answer`.
 
-    Raises ApiError: 429 when the engine has no room for all of them, none is started then; 503 while it is
-    paused or asleep.
+    Raises ApiError: 429 or 503 when the engine has no room for all of them, none is started then; 503 while
+    it is paused or asleep.
     """
     request = answer.request
     # Again: to prepare a long prompt takes a while.
@@ -126,13 +134,14 @@ def generate(
             wants.prefill = PrefillAnswer(context.connector, head.id, context.port)
         wants.told_cached = transfer.cached
     request.common_headers += context.reply_headers
+    priority = _priority(asked, request) if context.by_priority else 0
     sinks = answer.sinks()
     sequences: list[EngineSequence] = []
     for choices in asks:
         family = Family(len(choices)) if len(choices) > 1 else None
         for ask in choices:
             index = len(sequences)
-            sequences.append(EngineSequence(ask, sinks[index], index, family, head.id, adapter))
+            sequences.append(EngineSequence(ask, sinks[index], index, family, head.id, adapter, priority))
     answer.sequences = sequences
     if transfer is not None and transfer.prefilled:
         for sequence in sequences:
@@ -145,13 +154,9 @@ def generate(
         request.account = Account(head.id, head.served.name, wants.prompt_tokens, sequences)
     try:
         context.driver.submit(sequences)
-    except QueueFull:
+    except (QueueFull, Overloaded) as reason:
         request.on_lost = request.on_drain = request.on_failure = None
-        raise ApiError(
-            429,
-            "The waiting requests queue is full; try again later.",
-            headers=((b"retry-after", RETRY_AFTER),),
-        ) from None
+        raise refusal(reason) from None
     if context.tells_generations:
         request.account.log_start(answer.streamed)
     context.driver.run()

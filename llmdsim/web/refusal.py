@@ -11,8 +11,7 @@ from llmdsim.wire.request import Request
 def fail(request: Request, error: BaseException) -> None:
     """Answer with what a route raised: an ApiError as it says, anything else as a logged 500."""
     if isinstance(error, ApiError) and not request.started:
-        if error.status == 503:
-            # Shutting down: the next try, over another connection, may reach another server.
+        if error.status == 503 and error.closes:
             request.keep_alive = False
         extra = b"".join(b"%b: %b\r\n" % header for header in error.headers)
         request.respond(error.status, error.body_for(request.path), extra=extra)

@@ -120,6 +120,8 @@ class Rig:
         *,
         by_priority: bool = False,
         max_overtakes: int = -1,
+        max_reqs: int | None = None,
+        max_tokens: int | None = None,
         **more: object,
     ) -> None:
         self.now = 4096.0  # not 0, which is what a time nobody set would be
@@ -139,6 +141,8 @@ class Rig:
             Residency(self.settings),
             by_priority,
             max_overtakes,
+            max_reqs,
+            max_tokens,
         )
         self._by_ask: dict[Ask, Sequence] = {}
 

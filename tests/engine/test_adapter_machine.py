@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from llmdsim.engine.adapters import Adapter, Adapters
-from llmdsim.engine.engine import QueueFull
+from llmdsim.engine.admission import QueueFull
 from llmdsim.engine.sequence import Sequence
 from llmdsim.metrics import Collector, lora_blocks
 from tests.engine.rig import TICK, Rig, log

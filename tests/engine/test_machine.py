@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import inf
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from llmdsim.engine.engine import QueueFull
+from llmdsim.engine.admission import Overloaded, QueueFull
 from llmdsim.engine.sequence import Family, Sequence
 from llmdsim.engine.stats import Histogram
 from llmdsim.engine.transfers import RemotePrefill
@@ -47,6 +48,10 @@ class Track:
     last_calls: int = 0
 
     @property
+    def waits_for_a_token(self) -> bool:
+        return not self.ended and not self.sequence.revealed
+
+    @property
     def ended(self) -> bool:
         return self.aborted or self.raised or self.last_calls > 0
 
@@ -75,7 +80,7 @@ class Expected:
 
     finished: Counter[str] = field(default_factory=Counter)
     faults: int = 0
-    refused: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
     read_tokens: int = 0
 
 
@@ -85,17 +90,33 @@ class EngineMachine(RuleBasedStateMachine):
     @initialize(
         slots=st.integers(1, 4),
         limit=st.integers(0, 5),
+        max_reqs=st.sampled_from([None, None, 4, 0]),
+        max_tokens=st.sampled_from([None, None, 11, 5]),
         ttft=st.sampled_from([0.0, TICK, 8 * TICK]),
         itl=st.sampled_from([0.0, TICK, 3 * TICK]),
         std_dev=st.sampled_from([0.0, TICK]),
         factor=st.sampled_from([1.0, 2.5]),
     )
-    def build(self, slots: int, limit: int, ttft: float, itl: float, std_dev: float, factor: float) -> None:
+    def build(
+        self,
+        slots: int,
+        limit: int,
+        max_reqs: int | None,
+        max_tokens: int | None,
+        ttft: float,
+        itl: float,
+        std_dev: float,
+        factor: float,
+    ) -> None:
         self.slots = slots
         self.limit = limit
+        self.max_reqs = inf if max_reqs is None else max_reqs
+        self.max_tokens = inf if max_tokens is None else max_tokens
         self.rig = Rig(
             slots,
             limit,
+            max_reqs=max_reqs,
+            max_tokens=max_tokens,
             time_to_first_token=ttft,
             inter_token_latency=itl,
             inter_token_latency_std_dev=std_dev,
@@ -105,17 +126,15 @@ class EngineMachine(RuleBasedStateMachine):
         self.tracks: dict[Sequence, Track] = {}
         self.expected = Expected()
         self.seen: list[float] = []
+        #: Why requests were refused, and why they ought to have been.
+        self.refusals: list[tuple[str, str]] = []
         self.held = self.frozen = False
 
     # --- what happens
 
     @rule(target=accepted, made=st.lists(plans, min_size=1, max_size=4))
     def submit(self, made: list[Plan]) -> object:
-        stats = self.rig.stats
-        room = self.slots + self.limit - stats.running - stats.waiting
-        tracks = self.offer(made)
-        assert bool(tracks) == (len(made) <= room)
-        return multiple(*tracks)
+        return multiple(*self.offer(made))
 
     @rule(target=accepted, made=st.lists(busy_plans, min_size=2, max_size=4))
     def submit_much(self, made: list[Plan]) -> object:
@@ -195,17 +214,29 @@ class EngineMachine(RuleBasedStateMachine):
             tracks.append(Track(len(self.tracks), plan, sequence, tracks))
             self.tracks[sequence] = tracks[-1]
         before = (rig.stats.running, rig.stats.waiting, dict(rig.stats.finished), len(rig.started))
+        refusal = self.refusal(len(made), tracks)
         try:
             rig.submit(*[track.sequence for track in tracks])
-        except QueueFull:
+        except (QueueFull, Overloaded) as reason:
+            self.refusals.append((getattr(reason, "limit", "full"), refusal))
             after = (rig.stats.running, rig.stats.waiting, dict(rig.stats.finished), len(rig.started))
             assert after == before
             for track in tracks:
                 assert not log(track.sequence).calls
                 del self.tracks[track.sequence]
-            self.expected.refused += 1
+            self.expected.refused[refusal] += 1
             return []
+        assert not refusal
         return tracks
+
+    def refusal(self, new: int, tracks: list[Track]) -> str:
+        """Why so many sequences would be refused, if they would."""
+        live = [track for track in self.tracks.values() if not track.ended and track not in tracks]
+        if len(live) + new > self.max_reqs:
+            return "max_num_queued_reqs"
+        if sum(track.sequence.prompt_tokens for track in live if track.waits_for_a_token) >= self.max_tokens:
+            return "max_num_queued_tokens"
+        return "full" if len(live) + new > self.slots + self.limit else ""
 
     def abort_one(self, track: Track) -> None:
         if not track.ended:
@@ -268,6 +299,8 @@ class EngineMachine(RuleBasedStateMachine):
             "somebody waits beside a free slot"
         )
         assert self.rig.engine.idle == (not live)
+        backlog = [track.sequence.prompt_tokens for track in live if track.waits_for_a_token]
+        assert self.rig.engine.prefill_tokens == sum(backlog)
 
     @invariant()
     def starts_are_in_the_order_of_arrival(self) -> None:
@@ -288,12 +321,15 @@ class EngineMachine(RuleBasedStateMachine):
         assert stats.cached_tokens == stats.transfers.loaded
         computed = stats.prompt_tokens - stats.cached_tokens
         assert stats.pass_tokens.sum == computed + stats.generation_tokens
-        assert stats.refused == self.expected.refused
+        refused = {"full": stats.refused, **stats.rejected}
+        assert {reason: n for reason, n in refused.items() if n} == dict(self.expected.refused)
+        assert all(told == expected for told, expected in self.refusals)
 
     @invariant()
     def counters_never_go_back(self) -> None:
         stats = self.rig.stats
         now = [stats.prompt_tokens, stats.generation_tokens, stats.refused, *stats.finished.values()]
+        now += stats.rejected.values()
         for name in stats.__slots__:
             counted = getattr(stats, name)
             if isinstance(counted, Histogram):
@@ -312,6 +348,7 @@ class EngineMachine(RuleBasedStateMachine):
         stats = self.rig.stats
         assert (stats.running, stats.waiting) == (0, 0)
         assert self.rig.engine.idle
+        assert self.rig.engine.prefill_tokens == 0
         assert sum(stats.finished.values()) == len(self.tracks)
         for track in self.tracks.values():
             # One last call each, but for those whom nobody listens to any more.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmdsim.engine.engine import QueueFull
+from llmdsim.engine.admission import QueueFull
 from tests.engine.rig import TICK, Rig, log
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmdsim.engine.engine import QueueFull
+from llmdsim.engine.admission import QueueFull
 from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Family, Sequence
 from llmdsim.engine.stats import FEW, FINISH_REASONS, Histogram, Stats, token_bounds

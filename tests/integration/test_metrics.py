@@ -179,7 +179,9 @@ def test_clients_that_left_and_refused_requests(daemon_with: Pool) -> None:
         assert client.chat(n=1, max_tokens=5).status == 429
     eventually(lambda: client.metrics().value("vllm:num_requests_running") == 0)
     metrics = client.metrics()
-    assert metrics.value("vllm:admission_rejections_total", reason="max_num_queued_reqs") == 1
+    assert metrics.value("llmdsim:queue_full_refusals_total", engine="0") == 1
+    for reason in ("max_num_queued_reqs", "max_num_queued_tokens"):
+        assert metrics.value("vllm:admission_rejections_total", reason=reason) == 0
     assert metrics.value("vllm:request_success_total", finished_reason="abort") == 1
     chats = {"handler": "/v1/chat/completions", "method": "POST", "status": "4xx"}
     # The refused one, and the one that left unanswered.

@@ -81,6 +81,60 @@ def test_r25_a_limit_of_zero_means_no_waiting(daemon_with: Pool) -> None:
     assert client.text(max_tokens=1).status == 200
 
 
+def test_limits_are_503_over_a_connection_that_goes_on(daemon_with: Pool) -> None:
+    flags = ("--max-num-queued-reqs", "2", "--max-num-queued-tokens", "3", "--time-to-first-token", "300ms")
+    client = daemon_with(*flags).client
+    name = "vllm:admission_rejections_total"
+    before = client.metrics()
+    with client.connect() as connection:
+
+        def refusal(**fields: object) -> str:
+            connection.post("/v1/completions", {"prompt": "a", **fields})
+            reply = connection.read_reply()
+            assert (reply.status, reply.error["type"]) == (503, "Service Unavailable")
+            assert "connection" not in reply.headers
+            return str(reply.error["message"])
+
+        with hold(client, prompt="a b c"):
+            eventually(lambda: load(client) == (1, 0))
+            assert "--max-num-queued-tokens" in refusal()
+            assert "--max-num-queued-reqs" in refusal(n=2, stream=True)
+        eventually(lambda: load(client) == (0, 0))
+        connection.post("/v1/completions", {"prompt": "a b c d", "max_tokens": 1})
+        assert connection.read_reply().status == 200
+    after = client.metrics()
+    for reason in ("max_num_queued_reqs", "max_num_queued_tokens"):
+        assert after.value(name, reason=reason) - before.value(name, reason=reason) == 1
+
+
+def test_the_least_priority_is_served_first(daemon_with: Pool) -> None:
+    pace = ("--time-to-first-token", "100ms", "--inter-token-latency", "50ms")
+    client = daemon_with("--max-num-seqs", "1", "--scheduling-policy", "priority", *pace).client
+    eventually(lambda: load(client) == (0, 0))
+    with hold(client) as running:
+        eventually(lambda: load(client) == (1, 0))
+        waiting = []
+        for place, (priority, header) in enumerate([(5, {}), (0, {}), (5, {"X_Vllm_Priority": "-1"})], 1):
+            connection = client.connect()
+            fields = {"prompt": "a", "max_tokens": 1, "priority": priority}
+            connection.post("/v1/completions", fields, **header)
+            waiting.append(connection)
+            eventually(lambda place=place: load(client) == (1, place))  # type: ignore[misc]
+        ended: list[int] = []
+
+        def collect(number: int) -> None:
+            assert waiting[number].read_reply().status == 200
+            ended.append(number)
+
+        threads = [threading.Thread(target=collect, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        running.close()
+        for thread in threads:
+            thread.join(20)
+    assert ended == [2, 1, 0]
+
+
 def test_r78_first_come_first_served_and_never_more_than_the_slots(daemon_with: Pool) -> None:
     client = daemon_with("--max-num-seqs", "1", "--time-to-first-token", "15ms").client
     finished: list[int] = []

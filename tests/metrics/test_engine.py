@@ -27,7 +27,6 @@ NUMBERS = {
         "vllm:prompt_tokens_by_source_total": {"source": "local_compute"},
     },
     "generation_tokens": {"vllm:generation_tokens_total": {}},
-    "refused": {"vllm:admission_rejections_total": {"reason": "max_num_queued_reqs"}},
 }
 
 HISTOGRAMS = {
@@ -169,8 +168,9 @@ def test_ranks_are_children_of_one_family(form: str) -> None:
 def test_refusals_are_summed_over_ranks() -> None:
     ranks = [("0", Stats(4096)), ("1", Stats(4096))]
     page = Collector(engine_blocks("m", ranks, {}))
-    ranks[0][1].refused, ranks[1][1].refused = 2, 3
-    assert value(page, "vllm:admission_rejections_total", reason="max_num_queued_reqs") == 5
+    for number, reason in enumerate(ranks[0][1].rejected, start=1):
+        ranks[0][1].rejected[reason], ranks[1][1].rejected[reason] = 2 * number, 3 * number
+        assert value(page, "vllm:admission_rejections_total", reason=reason) == 5 * number
 
 
 TRANSFER_BUCKETS = {

@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel
 
-from llmdsim.engine.engine import QueueFull
+from llmdsim.engine.admission import QueueFull
 from llmdsim.engine.sequence import Sequence
 from llmdsim.services.driver import MOST_SPACING, SPACING_PER_SEQUENCE, EngineDriver
 from tests.engine.rig import TICK, Rig, Settings, log

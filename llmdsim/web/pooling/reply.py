@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from llmdsim.engine.admission import Overloaded
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context import Context, Served
 from llmdsim.web.errors import ApiError
+from llmdsim.web.overload import refusal
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.usage import NO_DETAILS, usage
 from llmdsim.wire.request import Request
@@ -22,7 +24,7 @@ MOST_NUMBERS = 1 << 21
 class PoolingReply:
     """The reply to one request, whose prompts are found right: its id, its usage, and the way out.
 
-    Raises ApiError 400 for an id that is too long.
+    Raises ApiError: 400 for an id that is too long; 503 for prompts that would exceed a limit of the queue.
     """
 
     def __init__(
@@ -38,6 +40,10 @@ class PoolingReply:
         self._request = request
         self._lengths = list(map(len, prompts))
         self.prompt_tokens = sum(self._lengths)
+        try:
+            context.driver.engine.check_prompts(self._lengths)
+        except Overloaded as reason:
+            raise refusal(reason) from None
         self.head = reply_head(context, request, served, prefix, request_id)
 
     def usage(self) -> bytes:
