@@ -280,6 +280,13 @@ class Config:
         group="Scheduling",
         effective=True,
     )
+    stream_interval: int = option(
+        1,
+        "Tokens that a delta of a stream takes together, after the first, which goes at once",
+        low=1,
+        group="Scheduling",
+        effective=True,
+    )
     data_parallel_size: int = option(
         1, "Data-parallel ranks, on consecutive ports", low=1, high=8, group="Scheduling"
     )

@@ -10,6 +10,7 @@ import msgspec
 from llmdsim.engine.engine import COMPLETE
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Reply
+from llmdsim.web.deltas import deltas, pieces, spans
 from llmdsim.web.errors import ApiError
 from llmdsim.web.finish import chat_finish_reason, finish_members
 from llmdsim.web.images import IMAGE_PART
@@ -27,7 +28,7 @@ json = msgspec.json.encode
 class Frames(ABC):
     """What one stream consists of, as bytes; `llmdsim.web.stream` decides when and how much.
 
-    A choice's steps are rendered in order, each once.
+    A choice's steps are rendered in order, each once, as many in a delta as `wants.interval` says.
     """
 
     wants: ReplyWants
@@ -72,7 +73,7 @@ class Finish(NamedTuple):
 
 
 class ChunkFrames(Frames):
-    """Frames of OpenAI's chunks, one a token."""
+    """Frames of OpenAI's chunks, one a delta."""
 
     #: The member that holds a token's text, up to the text.
     text_member: bytes
@@ -113,13 +114,13 @@ class ChunkFrames(Frames):
         return Finish.of(sequence, self.wants.prefill)
 
     def added(self, index: int, sequence: EngineSequence, start: int, stop: int) -> list[bytes | None]:
-        """What each step adds, as members; None where it only shows in ids and log probabilities."""
+        """What each delta adds, as members; None where it only shows in ids and log probabilities."""
         reply = sequence.reply
         assert reply is not None
-        pieces = reply.pieces(start, stop)
+        texts = pieces(reply, start, stop, self.wants.interval)
         if self.wants.choices[index].prompt_only:
-            pieces = [b""] * len(pieces)
-        return [b'%b%b"' % (self.text_member, piece) for piece in pieces]
+            texts = [b""] * len(texts)
+        return [b'%b%b"' % (self.text_member, text) for text in texts]
 
     def plain(self, index: int) -> tuple[bytes, bytes] | None:
         if index not in self._plain:
@@ -151,13 +152,13 @@ class ChunkFrames(Frames):
         reply = sequence.reply
         assert reply is not None
         before, after = plain
-        pieces = reply.pieces(start, stop)
+        texts = pieces(reply, start, stop, self.wants.interval)
         if finish is None:
-            return frames + b"".join([before + piece + after for piece in pieces])
+            return frames + b"".join([before + text + after for text in texts])
         # The last frame carries the reason even where nothing was generated.
-        last = pieces[-1] if pieces else b""
+        last = texts[-1] if texts else b""
         ending = b'%b%b"%b' % (before, last, self.after(finish, NULL, NULL, NULL, b""))
-        return frames + b"".join([before + piece + after for piece in pieces[:-1]]) + ending
+        return frames + b"".join([before + text + after for text in texts[:-1]]) + ending
 
     def _detailed(
         self,
@@ -172,28 +173,27 @@ class ChunkFrames(Frames):
         reply = sequence.reply
         assert reply is not None
         choice = self.wants.choices[index]
-        steps = self.added(index, sequence, start, stop)
-        if finish is not None and not steps:
-            steps = [None if choice.parted else b'%b"' % self.text_member]
+        added = self.added(index, sequence, start, stop)
+        bounds = spans(start, stop, self.wants.interval)
+        if finish is not None and not added:
+            added, bounds = [None if choice.parted else b'%b"' % self.text_member], [(stop, stop)]
         if lead:
-            steps[0] = b"%b%b%b" % (self.text_member, lead, (steps[0] or b"")[len(self.text_member) :])
+            added[0] = b"%b%b%b" % (self.text_member, lead, (added[0] or b"")[len(self.text_member) :])
         before = self.before(index)
         out = []
-        for offset, members in enumerate(steps):
-            token = start + offset
-            last = finish if offset == len(steps) - 1 else None
+        for members, (first, end) in zip(added, bounds, strict=True):
+            last = finish if end == stop else None
             if members is None and last is None and choice.logprobs is None and not self.wants.token_ids:
                 continue
             ids = logprobs = NULL
-            end = min(token + 1, stop)
+            usage_member = self.usage_member(choice, end, reply)
             if self.wants.token_ids:
-                ids = json(reply.ids(token, end))
+                ids = json(reply.ids(first, end))
             if choice.logprobs is not None:
-                texts = reply.token_texts(token, end)
-                if choice.prompt_only:
-                    end, texts = token, []
-                logprobs = choice.logprobs.render(reply.ids(token, end), texts, token)
-            usage_member = self.usage_member(choice, min(token + 1, stop), reply)
+                until = first if choice.prompt_only else end
+                logprobs = choice.logprobs.render(
+                    reply.ids(first, until), reply.token_texts(first, until), first
+                )
             out += [before, members or b"", self.after(last, logprobs, ids, prompt_ids, usage_member)]
             prompt_ids = NULL
         return b"".join(out)
@@ -277,7 +277,8 @@ class ChatFrames(ChunkFrames):
         if members is None:
             plan = sequence.ask.plan
             members = self._parts[index] = PartMembers(reply.parts, plan is not None and plan.image)
-        return [members.render(deltas) if deltas else None for deltas in reply.deltas(start, stop)]
+        added = deltas(reply, start, stop, self.wants.interval)
+        return [members.render(delta) if delta else None for delta in added]
 
     def before(self, index: int) -> bytes:
         return b'%b{"index":%d,"delta":{' % (self._base, index)

@@ -17,6 +17,7 @@ from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.account import Account
 from llmdsim.web.cache_threshold import cache_threshold
 from llmdsim.web.context import Context
+from llmdsim.web.deltas import MOST_JOINED
 from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.overload import refusal
@@ -101,6 +102,13 @@ class Answer(Protocol):
         """Send what can be sent before the first token, if nothing has been."""
 
 
+def _interval(context: Context, asked: GenerationRequest, wants: ReplyWants) -> int:
+    """Tokens of one delta: as the server or the request has it, whichever is more (vLLM)."""
+    shape = wants.choices[0].logprobs
+    most = MOST_JOINED if shape is None else max(1, MOST_JOINED // (1 + shape.listed))
+    return min(max(context.config.stream_interval, asked.stream_interval or 1), most)
+
+
 def _priority(asked: GenerationRequest, request: Request) -> int:
     """The place in the queue that is asked for: by a number in the header, else by the body (vLLM)."""
     text = request.headers.get(b"x-vllm-priority")
@@ -134,6 +142,8 @@ def generate(
             wants.prefill = PrefillAnswer(context.connector, head.id, context.port)
         wants.told_cached = transfer.cached
     request.common_headers += context.reply_headers
+    if asked.stream_interval is not None or context.config.stream_interval > 1:
+        wants.interval = _interval(context, asked, wants)
     priority = _priority(asked, request) if context.by_priority else 0
     sinks = answer.sinks()
     sequences: list[EngineSequence] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import msgspec
 
@@ -31,13 +30,16 @@ class PartMembers:
         self._begun = -1
 
     def render(self, deltas: Sequence[Delta]) -> bytes:
-        """The members for what one step adds; id, type and name are in a call's first delta alone."""
+        """The members for what is added; id, type and name are in a call's first delta alone."""
         members = []
-        for kind, group in groupby(deltas, key=lambda delta: self._parts[delta.part].kind):
+        kinds: dict[str, list[Delta]] = {}
+        for delta in deltas:
+            kinds.setdefault(self._parts[delta.part].kind, []).append(delta)
+        for kind, group in kinds.items():
             if kind == "call":
                 members.append(b'"tool_calls":[%b]' % b",".join(map(self._call, group)))
                 continue
-            text = json("".join(delta.text for delta in group))
+            text = json("".join([delta.text for delta in group]))
             if kind == "reasoning":
                 members.append(reasoning_members(text))
             else:

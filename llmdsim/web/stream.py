@@ -9,6 +9,7 @@ from twisted.python.failure import Failure
 
 from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.web.deltas import last_end
 from llmdsim.web.driver import Driver
 from llmdsim.web.errors import ApiError, gave_up
 from llmdsim.web.frames import Frames
@@ -43,7 +44,8 @@ class ReplyStream:
 
     def sinks(self) -> list[StreamedChoice]:
         """A sink for each choice, for its sequence to keep."""
-        return [StreamedChoice(self, index, choice) for index, choice in enumerate(self.wants.choices)]
+        kind = StreamedChoice if self.wants.interval == 1 else JoiningChoice
+        return [kind(self, index, choice) for index, choice in enumerate(self.wants.choices)]
 
     def open(self) -> None:
         """Send the response's head, if the first tokens have not taken it along."""
@@ -185,3 +187,46 @@ class StreamedChoice:
 
     def fail(self, sequence: EngineSequence) -> None:
         self._stream.fail(sequence)
+
+
+class JoiningChoice(StreamedChoice):
+    """The sink of one choice whose deltas take several tokens.
+
+    Where deltas end depends on nothing but how many tokens they take.
+    """
+
+    __slots__ = ("_interval",)
+
+    def __init__(self, stream: ReplyStream, index: int, choice: ChoiceWants) -> None:
+        super().__init__(stream, index, choice)
+        self._interval = stream.wants.interval
+        self.portion = max(self.portion, self._interval)
+
+    def reveal(self, sequence: EngineSequence) -> None:
+        stream = self._stream
+        request = stream.request
+        finish_reason = sequence.finish_reason
+        if finish_reason == "error":
+            stream.fail(sequence)
+            return
+        if request.finished:
+            return
+        start = self.written
+        due = sequence.revealed
+        if finish_reason is None:
+            due = last_end(due, self._interval)
+            if due <= start:
+                return
+        if request.channel.write_paused:
+            stream.wait_for_reader(self, sequence)
+            return
+        stop = due
+        if stop - start > self.portion:
+            stop = min(stop, last_end(max(start, 0) + self.portion, self._interval))
+        self.written = stop
+        if finish_reason is not None and stop == due:
+            stream.put_last(stream.frames.render(self._index, sequence, start, stop, True), sequence)
+            return
+        stream.put(stream.frames.render(self._index, sequence, start, stop, False))
+        if stop != due:
+            stream.wait_for_turn(self, sequence)

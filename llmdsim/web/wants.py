@@ -33,6 +33,8 @@ class ReplyWants(msgspec.Struct, kw_only=True):
 
     choices: Sequence[ChoiceWants]
     prompt_tokens: int
+    #: Tokens of one delta of a stream.
+    interval: int = 1
     token_ids: bool = False
     usage: bool = False
     continuous_usage: bool = False

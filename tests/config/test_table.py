@@ -28,6 +28,7 @@ DEFAULTS: dict[str, object] = {
     "max-num-queued-reqs": None,
     "max-num-queued-tokens": None,
     "scheduling-policy": "fcfs",
+    "stream-interval": 1,
     "max-model-len": 1024,
     "lora-modules": (),
     "runtime-lora": True,

@@ -8,6 +8,7 @@ from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.web.anthropic.blocks import Blocks
 from llmdsim.web.anthropic.finish import stop_reason
 from llmdsim.web.anthropic.usage import message_usage
+from llmdsim.web.deltas import deltas, pieces
 from llmdsim.web.errors import ANTHROPIC, ApiError
 from llmdsim.web.frames import Frames
 from llmdsim.web.reply_head import ReplyHead
@@ -33,9 +34,10 @@ class MessageFrames(Frames):
         reply = sequence.reply
         assert reply is not None
         if not self._parted:
-            return events + self._blocks.text(reply.pieces(start, stop))
+            return events + self._blocks.text(pieces(reply, start, stop, self.wants.interval))
         add, parts = self._blocks.add, reply.parts
-        added = [add(parts[delta.part], delta) for step in reply.deltas(start, stop) for delta in step]
+        joined = deltas(reply, start, stop, self.wants.interval)
+        added = [add(parts[delta.part], delta) for step in joined for delta in step]
         return events + b"".join(added)
 
     def end(self, sequence: EngineSequence, completion_tokens: int, cached_tokens: int) -> bytes:

@@ -68,6 +68,7 @@ def text_of(request: GenerateRequest) -> TokensRequest:
         bad_words=params.bad_words or [],
         thinking_token_budget=params.thinking_token_budget,
         repetition_detection=params.repetition_detection,
+        stream_interval=params.stream_interval,
         routed_experts_prompt_start=params.routed_experts_prompt_start,
     )
     settle(text)

@@ -6,6 +6,7 @@ import msgspec
 
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Reply
+from llmdsim.web.deltas import spans
 from llmdsim.web.errors import ApiError
 from llmdsim.web.finish import finish_members
 from llmdsim.web.frames import NULL, Frames
@@ -21,9 +22,10 @@ _PLAIN_END = b'],%b,"logprobs":null}]}\n\n' % _UNUSED
 
 
 class GenerateFrames(Frames):
-    """One frame a token, with its id; `opening` are members of the first frame, each with a trailing comma.
+    """One frame a delta, with its tokens' ids.
 
-    With `text` a frame has the token's text as well. Transfer parameters are in no frame (vLLM).
+    `opening` are members of the first frame, each with a trailing comma. With `text` a frame has the text as
+    well. Transfer parameters are in no frame (vLLM).
     """
 
     def __init__(self, reply_id: str, wants: ReplyWants, text: bool, opening: bytes) -> None:
@@ -46,32 +48,35 @@ class GenerateFrames(Frames):
         start = max(start, 0)
         if self._before and not self._opening and not ends:
             before = self._before[index]
-            return b"".join([b"%b%d%b" % (before, token, _PLAIN_END) for token in reply.ids(start, stop)])
-        frames = [self._frame(index, reply, token, _UNFINISHED) for token in range(start, stop - 1)]
+            if self.wants.interval == 1:
+                return b"".join([b"%b%d%b" % (before, token, _PLAIN_END) for token in reply.ids(start, stop)])
+            ids = [json(reply.ids(*span))[1:-1] for span in spans(start, stop, self.wants.interval)]
+            return b"".join([before + members + _PLAIN_END for members in ids])
+        # The last frame carries the reason even where nothing was generated.
+        bounds = spans(start, stop, self.wants.interval) or [(start, stop)] * ends
         finish = finish_members(sequence, None, self.wants.prefill) if ends else _UNFINISHED
-        if ends or stop > start:
-            # The last frame carries the reason even where nothing was generated.
-            frames.append(self._frame(index, reply, max(stop - 1, start), finish))
+        frames = [self._frame(index, reply, *span, _UNFINISHED) for span in bounds[:-1]]
+        frames += [self._frame(index, reply, *span, finish) for span in bounds[-1:]]
         return b"".join(frames)
 
-    def _frame(self, index: int, reply: Reply, token: int, finish: bytes) -> bytes:
-        """The frame of one step, or of none where `token` is beyond the reply's end."""
+    def _frame(self, index: int, reply: Reply, start: int, stop: int, finish: bytes) -> bytes:
+        """The frame of some steps, or of none."""
         choice = self.wants.choices[index]
-        ids = reply.ids(token, token + 1)
+        ids = reply.ids(start, stop)
         opening, self._opening = self._opening, b""
         logprobs = NULL
         if choice.logprobs is not None:
-            logprobs = choice.logprobs.render(ids, reply.token_texts(token, token + 1), token)
+            logprobs = choice.logprobs.render(ids, reply.token_texts(start, stop), start)
         return b'%b%b,%b%b{"index":%d,%b,"token_ids":%b,%b,%b"logprobs":%b}]}\n\n' % (
             self._base,
-            self._usage(choice, token + len(ids)),
+            self._usage(choice, stop),
             opening,
             self._mode,
             index,
             finish,
             json(ids),
             _UNUSED,
-            b'"text":"%b",' % b"".join(reply.pieces(token, token + 1)) if self._text else b"",
+            b'"text":"%b",' % b"".join(reply.pieces(start, stop)) if self._text else b"",
             logprobs,
         )
 

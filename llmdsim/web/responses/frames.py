@@ -8,6 +8,7 @@ import msgspec
 
 from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Delta, Reply
+from llmdsim.web.deltas import pieces, spans
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import Frames
 from llmdsim.web.responses.logprobs import without_bytes
@@ -34,6 +35,9 @@ class ResponseFrames(Frames):
         #: Of the present text: its tokens' log probabilities, and how many tokens they are of.
         self._listed: list[bytes] = []
         self._listed_to = 0
+        #: What is added to the present item, and the step after it.
+        self._added = ""
+        self._added_to = 0
 
     def early(self) -> bytes:
         if self._begun:
@@ -50,12 +54,14 @@ class ResponseFrames(Frames):
             start = 0
             out.append(self.early())
         if self._response.parted or self._response.shape is not None:
-            for step, deltas in enumerate(reply.deltas(start, stop), start):
-                self._render_step(reply, step, deltas, out)
+            for first, end in spans(start, stop, self.wants.interval):
+                for step, deltas in enumerate(reply.deltas(first, end), first):
+                    self._render_step(reply, step, deltas, out)
+                self._flush(reply, out)
             return b"".join(out)
         number = self._number
         before, between, after = self._delta
-        for piece in reply.pieces(start, stop):
+        for piece in pieces(reply, start, stop, self.wants.interval):
             if piece:
                 if self._item is None:
                     out.append(self._open(reply, 0))
@@ -70,20 +76,29 @@ class ResponseFrames(Frames):
         response = self._response
         for part, text in deltas:
             if self._item is None or part != self._part:
+                self._flush(reply, out)
                 out.append(self._close(reply, b"completed"))
                 out.append(self._open(reply, part))
                 if response.parted:
                     self._listed_to = step
-            item = self._item
-            assert item is not None
-            added = item.added(text)
-            if not added:
-                continue
-            before, between, after = self._delta
-            if response.shape is not None and response.part(reply, part).kind == "text":
-                _, between, _ = item.delta(self._list(reply, step + 1))
-            out.append(b"%b%b%b%d%b" % (before, json(added), between, self._number, after))
-            self._number += 1
+            self._added += text
+            self._added_to = step + 1
+
+    def _flush(self, reply: Reply, out: list[bytes]) -> None:
+        """Tell what has been added."""
+        if not self._added:
+            return
+        item = self._item
+        assert item is not None
+        added, self._added = item.added(self._added), ""
+        if not added:
+            return
+        response = self._response
+        before, between, after = self._delta
+        if response.shape is not None and response.part(reply, self._part).kind == "text":
+            _, between, _ = item.delta(self._list(reply, self._added_to))
+        out.append(b"%b%b%b%d%b" % (before, json(added), between, self._number, after))
+        self._number += 1
 
     def _list(self, reply: Reply, stop: int) -> bytes:
         """The log probabilities up to the token before `stop`, as its event tells them."""
