@@ -66,6 +66,13 @@ class Config:
         group="Server",
         effective=True,
     )
+    sse_keep_alive_interval: DurationInSeconds = option(
+        0.0,
+        "After how long without a byte a stream of chat or text completions is sent a comment; 0 is never",
+        low=0.0,
+        group="Server",
+        effective=True,
+    )
     half_close: Literal["abort", "serve"] = option(
         "abort",
         "What a client means by closing only its sending side while it waits: abort its request, or go on "

@@ -15,6 +15,7 @@ from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL, ChatFrames
 from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.images import Images
+from llmdsim.web.keep_alive import keep_alive
 from llmdsim.web.logprobs import ChatLogprobs
 from llmdsim.web.prompts import ids_json
 from llmdsim.web.reply_head import reply_head
@@ -88,6 +89,7 @@ class Chat:
         answer: Answer
         if chat.stream:
             answer = ReplyStream(request, context.driver, ChatFrames(head, role, wants), context.turns)
+            keep_alive(context, request)
         else:
             answer = WholeReply(request, context.driver, chat_body(head, role, wants), wants)
         generate(context, chat, asks, answer, head)

@@ -15,6 +15,7 @@ from llmdsim.web.constraints import constraint_of, is_constrained
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.frames import NULL, TextFrames
 from llmdsim.web.generation import Answer, asks_of, generate
+from llmdsim.web.keep_alive import keep_alive
 from llmdsim.web.logprobs import TextLogprobs
 from llmdsim.web.prompts import ids_json, is_short, prompt_of
 from llmdsim.web.reply_head import reply_head
@@ -93,6 +94,7 @@ class Text:
         answer: Answer
         if text.stream:
             answer = ReplyStream(request, context.driver, TextFrames(head, wants), context.turns)
+            keep_alive(context, request)
         else:
             answer = WholeReply(request, context.driver, text_body(head, wants), wants)
         generate(context, text, asks, answer, head)

@@ -30,7 +30,7 @@ class Turns:
     """Runs one step in each turn of `clock`, an `IReactorTime`; all that have any left take turns."""
 
     def __init__(self, clock: Any) -> None:
-        self._clock = clock
+        self.clock = clock
         self.seconds: Callable[[], float] = clock.seconds
         self._call: Any = None
         self._under_way: dict[Deferred[None], Steps] = {}
@@ -98,7 +98,7 @@ class Turns:
 
     def _arm(self) -> None:
         if self._call is None and (self._under_way or self._late):
-            self._call = self._clock.callLater(0, self._turn)
+            self._call = self.clock.callLater(0, self._turn)
 
     def _turn(self) -> None:
         self._call = None

@@ -140,6 +140,7 @@ DEFAULTS: dict[str, object] = {
     "allow-credentials": False,
     "disable-fastapi-docs": False,
     "keep-alive-timeout": 75.0,
+    "sse-keep-alive-interval": 0.0,
     "half-close": "abort",
     "max-header-size": 65536,
     "shutdown-timeout": 25.0,

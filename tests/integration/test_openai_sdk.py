@@ -144,6 +144,64 @@ def test_r25_a_full_server_is_a_rate_limit_error(daemon_with: Pool) -> None:
         running.close()
 
 
+def test_a_limit_of_the_queue_is_an_error_of_the_server_and_tried_again(daemon_with: Pool) -> None:
+    flags = ("--max-num-queued-reqs", "1", "--inter-token-latency", "50ms")
+    daemon = daemon_with(*flags)
+    with sdk_for(daemon) as sdk, sdk_for(daemon, retries=5) as patient:
+        running = sdk.chat.completions.create(
+            model="m", messages=HELLO, max_tokens=10, stream=True, extra_body={"ignore_eos": True}
+        )
+        next(iter(running))
+        with pytest.raises(openai.InternalServerError) as full:
+            sdk.chat.completions.create(model="m", messages=HELLO)
+        assert (full.value.status_code, full.value.type) == (503, "Service Unavailable")
+        assert patient.chat.completions.create(model="m", messages=HELLO, max_tokens=1).choices
+        running.close()
+
+
+SILENT = (
+    "--sse-keep-alive-interval",
+    "40ms",
+    "--time-to-first-token",
+    "300ms",
+    "--inter-token-latency",
+    "100ms",
+)
+
+
+def test_comments_in_silent_streams_are_nothing_to_it(daemon_with: Pool) -> None:
+    daemon = daemon_with(*SILENT)
+    with sdk_for(daemon) as sdk:
+        whole = sdk.chat.completions.create(model="m", messages=HELLO, max_tokens=6, seed=3)
+        stream = sdk.chat.completions.create(model="m", messages=HELLO, max_tokens=6, seed=3, stream=True)
+        assert "".join(c.choices[0].delta.content or "" for c in stream) == whole.choices[0].message.content
+        text = sdk.completions.create(model="m", prompt="a", max_tokens=3, seed=3)
+        pieces = sdk.completions.create(model="m", prompt="a", max_tokens=3, seed=3, stream=True)
+        assert "".join(c.choices[0].text for c in pieces) == text.choices[0].text
+    with daemon.client.connect() as connection:
+        connection.post("/v1/completions", {"prompt": "a", "max_tokens": 2, "stream": True})
+        assert connection.read_reply().body.count(b": keep-alive\n\n") >= 3, "there were some"
+
+
+def test_several_tokens_in_a_chunk_say_the_same(daemon_with: Pool) -> None:
+    with sdk_for(daemon_with("--stream-interval", "4")) as sdk:
+        whole = sdk.chat.completions.create(
+            model="m", messages=HELLO, max_tokens=20, seed=3, extra_body={"ignore_eos": True}
+        )
+        for interval, chunks in ((1, 7), (10, 4)):
+            with sdk.chat.completions.stream(
+                model="m",
+                messages=HELLO,
+                max_tokens=20,
+                seed=3,
+                extra_body={"stream_interval": interval, "ignore_eos": True},
+            ) as stream:
+                deltas = [event.delta for event in stream if event.type == "content.delta"]
+            # The first token, and then the rest.
+            assert len(deltas) in (chunks - 1, chunks)
+            assert "".join(deltas) == whole.choices[0].message.content
+
+
 def test_the_async_client(daemon: Daemon) -> None:
     async def scenario() -> None:
         async with async_sdk_for(daemon) as sdk:
