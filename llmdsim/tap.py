@@ -7,11 +7,20 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from twisted.application.service import MultiService
 from twisted.python import usage
 
-from llmdsim.config import Config, ConfigError, HelpRequested, VersionRequested, parse
+from llmdsim.config import (
+    Config,
+    ConfigError,
+    HelpRequested,
+    VersionRequested,
+    parse,
+    rank_config,
+    rank_numbers,
+)
 from llmdsim.services.inherited import inherited_sockets
 
 
@@ -36,6 +45,9 @@ class Options(usage.Options):
             raise SystemExit(f"llmdsim: {error}") from None
         self.file = self.config.config and os.path.abspath(self.config.config)
         self.inherited = inherited_sockets(os.environ)
+        if len(self.inherited) % (ranks := len(rank_numbers(self.config))):
+            sockets = len(self.inherited)
+            raise SystemExit(f"llmdsim: {sockets} sockets of systemd cannot be shared out to {ranks} ranks")
 
     def read_again(self) -> Config:
         """What the sources of the configuration give now. Raises as `config.parse` does."""
@@ -61,9 +73,12 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     from llmdsim.logs.opening import is_twistds_own, open_log  # noqa: PLC0415
     from llmdsim.services.clock import DeadlineClock  # noqa: PLC0415
     from llmdsim.services.clock_service import ClockService  # noqa: PLC0415
+    from llmdsim.services.crew import Crew, in_processes  # noqa: PLC0415
     from llmdsim.services.daemon import Daemon  # noqa: PLC0415
     from llmdsim.services.dataset import DatasetService  # noqa: PLC0415
+    from llmdsim.services.handing_over import HeldListeners  # noqa: PLC0415
     from llmdsim.services.listeners import Listeners  # noqa: PLC0415
+    from llmdsim.services.messages import Server  # noqa: PLC0415
     from llmdsim.services.rank import Rank  # noqa: PLC0415
     from llmdsim.services.rank_log import RankLog  # noqa: PLC0415
     from llmdsim.services.readiness import Readiness  # noqa: PLC0415
@@ -82,31 +97,44 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         raise SystemExit(f"llmdsim: {problem}") from None
     rotate_on_signal(logs.destination.outputs, reactor)
     clock = DeadlineClock(reactor)
-    rank = Rank(config, BuiltinTokenizer(), clock)
-    listeners = Listeners(config, rank.sites, options.inherited, reactor, foreground)
-    reload = Reload(config, options.file, options.read_again, [rank.context])
+    configs = [rank_config(config, number) for number in rank_numbers(config)]
+    sockets = [options.inherited[place :: len(configs)] for place in range(len(configs))]
+    here = 1 if in_processes(config) else len(configs)
+    tokenizer, engine_id = BuiltinTokenizer(), str(uuid4())
+    ranks = [Rank(each, tokenizer, clock, engine_id) for each in configs[:here]]
+    listeners = [
+        Listeners(rank.config, rank.sites, inherited, reactor, foreground)
+        for rank, inherited in zip(ranks, sockets, strict=False)
+    ]
+    held = [
+        HeldListeners(each, inherited, reactor, foreground)
+        for each, inherited in zip(configs[here:], sockets[here:], strict=True)
+    ]
+    twistds_own = is_twistds_own(options.parent or {})
+    server = Server(config, tuple(options.argv), options.file, engine_id, twistds_own)
+    crew = Crew(ranks, held, reactor, logs.destination, server)
+    reload = Reload(config, options.file, options.read_again, [rank.context for rank in ranks])
+    reload.others.append(lambda: crew.broadcast(b"reload"))
+    close_ports = lambda: [each.close() for each in listeners]  # noqa: E731
     timeout = config.shutdown_timeout
-    drain = Drain(rank, timeout, clock, reactor, listeners.close, exit_code, reload.reload, noted)
-    daemon = Daemon(logs, installs=not is_twistds_own(options.parent or {}))
+    drain = Drain(ranks, timeout, clock, reactor, close_ports, exit_code, reload.reload, noted, crew)
     dataset = DatasetService(
-        config, [rank], clock, reactor, partial(end_start, reactor, exit_code, foreground)
+        config, ranks, clock, reactor, partial(end_start, reactor, exit_code, foreground)
     )
+    # Once it is there, nobody else need download it.
+    dataset.opened.addCallback(lambda _: crew.broadcast(b"dataset"))
+    daemon = Daemon(logs, installs=not twistds_own)
     for child in (
         ClockService(clock),
-        rank,
-        RankLog(rank, logs, clock),
-        listeners,
+        *ranks,
+        *[RankLog(rank, logs, clock) for rank in ranks],
+        *listeners,
+        *held,
+        crew,
         drain,
-        Watchdog(rank, drain, clock),
+        *[Watchdog(rank, drain, clock) for rank in ranks],
         dataset,
-        Readiness(
-            rank,
-            clock,
-            lambda: listeners.ports,
-            reactor,
-            lambda: listeners.admin_ports,
-            dataset.opened,
-        ),
+        Readiness(config, ranks, [*listeners, *held], clock, reactor, dataset.opened, crew.ready),
     ):
         child.setServiceParent(daemon)  # type: ignore[no-untyped-call]
     return daemon

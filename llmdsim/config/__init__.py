@@ -6,6 +6,7 @@ from llmdsim.config.help import help_text, options_markdown
 from llmdsim.config.metric_function import MetricFunction, parse_function
 from llmdsim.config.option import ConfigError, LoraModule, Option
 from llmdsim.config.parse import parse
+from llmdsim.config.ranks import rank_config, rank_numbers
 from llmdsim.config.shown import shown
 from llmdsim.config.table import OPTIONS, Config
 from llmdsim.config.update import differing, reread, updated
@@ -27,6 +28,8 @@ __all__ = [
     "options_markdown",
     "parse",
     "parse_function",
+    "rank_config",
+    "rank_numbers",
     "read_fake_metrics",
     "reread",
     "shown",

@@ -295,14 +295,26 @@ class Config:
         effective=True,
     )
     data_parallel_size: int = option(
-        1, "Data-parallel ranks, on consecutive ports", low=1, high=8, group="Scheduling"
+        1,
+        "Data-parallel ranks, on consecutive ports, each an engine of its own",
+        low=1,
+        high=8,
+        group="Scheduling",
+        effective=True,
     )
     data_parallel_rank: int = option(
         -1,
-        "Rank of this process when each rank is a process; -1 is unset",
+        "The rank that this server is, where each is started on its own; -1 is unset",
         low=-1,
         high=7,
         group="Scheduling",
+        effective=True,
+    )
+    data_parallel_mode: Literal["process", "inline"] | None = option(
+        None,
+        "Whether each rank has a process, or all share one; unset, it goes by whether there are cores",
+        group="Scheduling",
+        effective=True,
     )
 
     # -- Replies ---------------------------------------------------------------------------------------------

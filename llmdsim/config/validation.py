@@ -74,6 +74,9 @@ def _broken(config: Config) -> Iterator[str]:
     ranks = config.data_parallel_size if config.data_parallel_rank < 0 else 1
     if config.port + ranks - 1 > 65535:
         yield f"--data-parallel-size: {ranks} ports from --port {config.port} on end beyond 65535"
+    for flag, endpoints in (("--listen", config.listen), ("--admin-listen", config.admin_listen)):
+        if len(endpoints) % ranks:
+            yield f"{flag}: {len(endpoints)} endpoints cannot be shared out evenly to {ranks} ranks"
     if _overlap(config.zmq_endpoint, config.kv_events_replay_endpoint, ranks):
         yield (
             f"--kv-events-replay-endpoint: {config.kv_events_replay_endpoint!r} uses a port of "

@@ -61,7 +61,7 @@ class AccessLog:
         #: At both ends, threads do not hurt one another.
         self._rows: deque[Row] = deque()
         self._flush_waits = False
-        destination.waiting = self._take
+        destination.waiting.append(self._take)
 
     def ended(self, request: Request) -> None:
         """Note a request that has ended."""

@@ -26,18 +26,27 @@ LEVELS = {
 class TextLines:
     """`2026-11-30 10:43:49.123 INFO drain: drained`; tracebacks are set in.
 
-    `skip_headers` leaves the time, level and name out; `add_dir_header` tells the package too.
+    `skip_headers` leaves the time, level and name out; `add_dir_header` tells the package too. Lines of a
+    `rank` tell which one it is: `... INFO (rank 1) drain: drained`.
     """
 
-    def __init__(self, skip_headers: bool = False, add_dir_header: bool = False) -> None:
+    def __init__(
+        self, skip_headers: bool = False, add_dir_header: bool = False, rank: int | None = None
+    ) -> None:
         self._skip_headers = skip_headers
+        self._add_dir_header = add_dir_header
         self._parts = 2 if add_dir_header else 1
+        self._rank = "" if rank is None else f"(rank {rank}) "
+
+    def of_rank(self, rank: int) -> TextLines:
+        """The same for lines of one rank."""
+        return TextLines(self._skip_headers, self._add_dir_header, rank)
 
     def header(self, level: str, namespace: str) -> Callable[[float], str]:
         """What makes, of a time, what comes before the message."""
         if self._skip_headers:
-            return lambda when: ""
-        return Stamp(after=f" {level} {self._name(namespace)}: ")
+            return lambda when: self._rank
+        return Stamp(after=f" {level} {self._rank}{self._name(namespace)}: ")
 
     def line(self, event: LogEvent) -> str:
         header = self.header(_level(event), event.get("log_namespace", ""))(_time(event))
@@ -54,11 +63,21 @@ class TextLines:
 
 
 class JsonLines:
-    """Objects with time (RFC 3339), level, logger, message, the event's plain fields, and exception."""
+    """Objects with time (RFC 3339), level, logger, message, the event's plain fields, and exception.
+
+    Those of a `rank` tell which one it is, behind the logger.
+    """
+
+    def __init__(self, rank: int | None = None) -> None:
+        self._rank = "" if rank is None else f'"rank":{rank},'
+
+    def of_rank(self, rank: int) -> JsonLines:
+        """The same for lines of one rank."""
+        return JsonLines(rank)
 
     def header(self, level: str, namespace: str) -> Callable[[float], str]:
         """What makes, of a time, the members that every object begins with, brace and comma included."""
-        after = f'","level":"{level}","logger":{json.dumps(namespace)},'
+        after = f'","level":"{level}","logger":{json.dumps(namespace)},{self._rank}'
         return Stamp('{"time":"', after, rfc3339=True)
 
     def line(self, event: LogEvent) -> str:
@@ -104,7 +123,7 @@ def _fields(event: LogEvent) -> Iterator[tuple[str, Any]]:
     if _is_legacy(event):
         return
     for name, value in event.items():
-        if name.startswith("log_") or name in ("time", "level", "logger", "exception", "v"):
+        if name.startswith("log_") or name in ("time", "level", "logger", "rank", "exception", "v"):
             continue
         if isinstance(value, bytes):
             yield name, value.decode("utf-8", "backslashreplace")

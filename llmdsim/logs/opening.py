@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from llmdsim.config import Config
 from llmdsim.config.klog import patterns, severity
 from llmdsim.logs.descriptor import Descriptor
-from llmdsim.logs.destination import Destination, Output
+from llmdsim.logs.destination import Destination, Marked, Output
 from llmdsim.logs.files import file_output, heading, severity_files
 from llmdsim.logs.lines import JsonLines, Lines, TextLines
 from llmdsim.logs.observer import LogObserver
@@ -31,14 +31,39 @@ def open_log(config: Config, twistd: Mapping[str, Any] | None) -> LogObserver:
     Raises OSError for a file that cannot be opened, and ValueError for a place that a daemon has not.
     """
     options = twistd or {}
-    lines: Lines
-    if is_twistds_own(options):
-        lines, outputs = TextLines(skip_headers=True), [Output(_tell_twisted)]
-    elif config.log_format == "json":
-        lines, outputs = JsonLines(), _outputs(config, options)
-    else:
-        lines, outputs = TextLines(config.skip_headers, config.add_dir_header), _outputs(config, options)
+    twistds_own = is_twistds_own(options)
+    outputs = [Output(_tell_twisted)] if twistds_own else _outputs(config, options)
+    return _observer(config, _lines(config, twistds_own), outputs)
+
+
+def rank_log(config: Config, twistds_own: bool, descriptor: int) -> LogObserver:
+    """The observer of a rank's own process: its lines go to `descriptor`, for the main process to write.
+
+    Once that is no more, they go to stderr.
+    """
+    pipe, stderr = Descriptor(descriptor), _standard(sys.__stderr__, 0)
+
+    def write(data: bytes) -> None:
+        try:
+            pipe.write(data)
+        except BrokenPipeError:
+            for output in stderr:
+                output.write(data)
+
+    lines = _lines(config, twistds_own).of_rank(config.data_parallel_rank)
+    return _observer(config, lines, Marked(write).outputs)
+
+
+def _observer(config: Config, lines: Lines, outputs: list[Output]) -> LogObserver:
     return LogObserver(Verbosity(config.v, patterns(config.vmodule)), lines, Destination(outputs))
+
+
+def _lines(config: Config, twistds_own: bool) -> Lines:
+    if twistds_own:
+        return TextLines(skip_headers=True)
+    if config.log_format == "json":
+        return JsonLines()
+    return TextLines(config.skip_headers, config.add_dir_header)
 
 
 def _tell_twisted(data: bytes) -> None:

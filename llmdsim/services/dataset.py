@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
@@ -25,17 +25,25 @@ log = Logger()
 class DatasetService(Service):
     """Gives `ranks` the dataset that `--dataset-path` names; `opened` fires when they have it, or need none.
 
-    A dataset that cannot be used ends the daemon by `fail`, which is given one clear line.
+    A dataset that cannot be used ends the daemon by `fail`, which is given one clear line. `found` fires when
+    the main process has it, where that is another one.
     """
 
     def __init__(
-        self, config: Config, ranks: Sequence[Rank], clock: Any, reactor: Any, fail: Callable[[str], None]
+        self,
+        config: Config,
+        ranks: Sequence[Rank],
+        clock: Any,
+        reactor: Any,
+        fail: Callable[[str], None],
+        found: Deferred[None] | None = None,
     ) -> None:
         self._config = config
         self._ranks = ranks
         self._clock = clock
         self._reactor = reactor
         self._fail = fail
+        self._found: Deferred[None] = succeed(None) if found is None else found
         self._dataset: Dataset | None = None
         self._opening: Deferred[None] | None = None
         #: Fires when opening has come to its end, whatever that is.
@@ -45,7 +53,7 @@ class DatasetService(Service):
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
         if self._config.dataset_path and not self._config.mm_encoder_only:
-            self._reactor.callWhenRunning(self._open)
+            self._reactor.callWhenRunning(lambda: self._found.addCallback(lambda _: self._open()))
         else:
             self.opened.callback(None)
 
@@ -60,6 +68,8 @@ class DatasetService(Service):
         return self._ended
 
     def _open(self) -> None:
+        if not self.running:
+            return
         self._opening = Deferred.fromCoroutine(self._prepare())
         self._opening.addCallbacks(self.opened.callback, self._failed)
 

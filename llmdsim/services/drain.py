@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from llmdsim.services.exit_code import ExitCode
 
 if TYPE_CHECKING:
+    from llmdsim.services.crew import Crew
     from llmdsim.services.rank import Rank
 
 log = Logger()
@@ -29,6 +30,9 @@ OTHERS = (signal.SIGHUP, signal.SIGUSR1)
 #: How often a drain looks whether it is done, and how long the last answers may take to leave, in seconds.
 LOOK_EVERY = 0.02
 FLUSH = 1.0
+
+#: How long after the time for draining the processes of other ranks may still be there, in seconds.
+OVERSTAY = FLUSH + 1.0
 
 #: How long connections that came in at the very end may take to be answered, in seconds.
 LAST = 0.1
@@ -57,22 +61,28 @@ class Drain(Service):
     """On the first signal refuse new generation and wait for what runs or waits, `timeout` seconds at most.
 
     On a second signal stop at once. Either way the reactor is stopped, so that the exit code is 0, or what
-    `exit_code` says. `close_ports` lets no more connections in; `noted` are signals that came before the
-    reactor ran. On SIGHUP `reload` is called.
+    `exit_code` says. `ranks` are those of this process, and `crew` the processes of others, which drain at
+    the same time. `close_ports` lets no more connections in; `noted` are signals that came before the reactor
+    ran. Without `noted`, signals are not its business. On SIGHUP `reload` is called.
     """
 
     def __init__(
         self,
-        rank: Rank,
+        ranks: Sequence[Rank],
         timeout: float,
         clock: Any,
         reactor: Any,
         close_ports: Callable[[], object],
         exit_code: ExitCode,
         reload: Callable[[], object],
-        noted: Sequence[str] = (),
+        noted: Sequence[str] | None = None,
+        crew: Crew | None = None,
     ) -> None:
-        self._rank = rank
+        self._ranks = ranks
+        self._sites = [site for rank in ranks for site in rank.sites]
+        self._crew = crew
+        if crew is not None:
+            crew.on_loss = lambda: self.begin("a rank is dead", exit_code=1)
         self._timeout = timeout
         self._clock = clock
         self._reactor = reactor
@@ -89,15 +99,16 @@ class Drain(Service):
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
-        # Twisted installs its own handlers as the reactor starts; ours must come after.
-        self._reactor.callWhenRunning(self._install)
+        if self._noted is not None:
+            # Twisted installs its own handlers as the reactor starts; ours must come after.
+            self._reactor.callWhenRunning(self._install, self._noted)
 
     def stopService(self) -> None:
         super().stopService()  # type: ignore[no-untyped-call]
         if self._look.running:
             self._look.stop()
 
-    def _install(self) -> None:
+    def _install(self, noted: Sequence[str]) -> None:
         for number in STOPPING:
             signal.signal(number, self._on_signal)
         # The default of these is death. SIGUSR1 is taken already where there are log files to put aside, and
@@ -108,7 +119,7 @@ class Drain(Service):
             # To a daemon it says that its configuration has changed; where there was a terminal, it is gone.
             signal.signal(signal.SIGHUP, self._on_signal if os.isatty(0) else self._on_hangup)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, OTHERS)
-        for name in self._noted:
+        for name in noted:
             self.begin(name)
 
     def _on_signal(self, number: int, frame: object) -> None:
@@ -122,7 +133,6 @@ class Drain(Service):
 
         With an `exit_code` something is broken: what still runs is told at once that it failed.
         """
-        rank = self._rank
         if exit_code:
             self._exit_code.code = exit_code
         if self._look.running:
@@ -131,16 +141,18 @@ class Drain(Service):
             return
         if self._stopped:
             return
-        stats = rank.stats
         timeout = 0.0 if exit_code else self._timeout
         log.info(
             "{cause}: draining {running} running and {waiting} waiting requests, {timeout:g} seconds at most",
             cause=cause,
-            running=stats.running,
-            waiting=stats.waiting,
+            running=sum(rank.stats.running for rank in self._ranks),
+            waiting=sum(rank.stats.waiting for rank in self._ranks),
             timeout=timeout,
         )
-        rank.context.draining = True
+        for rank in self._ranks:
+            rank.context.draining = True
+        if self._crew is not None:
+            self._crew.drain(at_once=bool(exit_code))
         self._deadline = self._clock.seconds() + timeout
         self._look.start(LOOK_EVERY).addErrback(self._failed)
 
@@ -150,34 +162,44 @@ class Drain(Service):
 
     def _look_round(self) -> None:
         now = self._clock.seconds()
-        rank = self._rank
         if not self._flush_until:
-            if self._at_work and now < self._deadline:
+            # While others are at work, this process, which speaks for them all, goes on answering probes.
+            if (self._at_work or self._others_at_work) and now < self._deadline:
                 return
             # Replies that slow readers have still to take have the rest of the time.
             self._flush_until = max(now + FLUSH, self._deadline)
-            for site in rank.sites:
+            for site in self._sites:
                 site.close_idle()
         # A request that was being prepared may have come to run since.
         if now >= self._deadline and self._at_work:
             log.warn("the time for draining is over; the rest is aborted")
-            rank.driver.give_up()
-            rank.context.turns.give_up()
+            for rank in self._ranks:
+                rank.driver.give_up()
+                rank.context.turns.give_up()
             self._flush_until = now + FLUSH
         if not self._last_until:
-            if any(site.busy for site in rank.sites) and now < self._flush_until:
+            if any(site.busy for site in self._sites) and now < self._flush_until:
                 return
             # Whoever came in meanwhile is answered yet.
             self._close_ports()
             self._last_until = now + LAST
-        if now >= self._last_until or not any(site.connections for site in rank.sites):
-            log.info("drained")
-            self._stop()
+        if now < self._last_until and any(site.connections for site in self._sites):
+            return
+        if self._crew is not None and self._others_at_work:
+            if now >= self._deadline + OVERSTAY:
+                self._crew.kill()
+            return
+        log.info("drained")
+        self._stop()
+
+    @property
+    def _others_at_work(self) -> bool:
+        return self._crew is not None and self._crew.at_work
 
     @property
     def _at_work(self) -> bool:
-        """Whether anything is generated, waits to be, or is being prepared."""
-        return not self._rank.engine.idle or self._rank.context.turns.busy
+        """Whether anything is generated, waits to be, or is being prepared in this process."""
+        return any(not rank.engine.idle or rank.context.turns.busy for rank in self._ranks)
 
     def _stop(self) -> None:
         self._stopped = True

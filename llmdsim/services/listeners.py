@@ -52,6 +52,9 @@ class Listeners(Service):
         self._foreground = foreground
         self.ports: list[IListeningPort] = []
         self.admin_ports: list[IListeningPort] = []
+        #: Where these are or were, as Twisted tells it.
+        self.addresses: list[Any] = []
+        self.admin_addresses: list[Any] = []
 
     def privilegedStartService(self) -> None:
         super().privilegedStartService()  # type: ignore[no-untyped-call]
@@ -68,6 +71,8 @@ class Listeners(Service):
             raise SystemExit(1) from None
         for port in self._all:
             use_direct_send(port)
+        self.addresses = [port.getHost() for port in self.ports]
+        self.admin_addresses = [port.getHost() for port in self.admin_ports]
 
     @property
     def _all(self) -> list[IListeningPort]:

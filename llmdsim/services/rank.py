@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 from twisted.application.service import Service
 
@@ -43,6 +44,7 @@ from llmdsim.web.context import Context
 from llmdsim.web.failures import Failures
 from llmdsim.web.generate.route import Generate
 from llmdsim.web.limits import Limits as RequestLimits
+from llmdsim.web.operations import Operations
 from llmdsim.web.pooling.routes import PoolingRoutes
 from llmdsim.web.render import Render
 from llmdsim.web.responses.routes import Responses
@@ -51,16 +53,25 @@ from llmdsim.web.server import Server
 from llmdsim.web.suspension import Suspension
 from llmdsim.web.text import Text
 from llmdsim.web.tokens import Tokens
+from llmdsim.web.transfer import Connector
 from llmdsim.web.turns import Turns
 from llmdsim.wire.limits import Limits
 from llmdsim.wire.site import Site
 
 
 class Rank(Service):
-    """A server of its own: engine, names, metrics and sites. `clock` is an `IReactorTime`."""
+    """A server of its own: engine, names, metrics and sites. `clock` is an `IReactorTime`.
 
-    def __init__(self, config: Config, tokenizer: Tokenizer, clock: Any) -> None:
+    `config` is the rank's (`rank_config`); `engine_id` is what the engines of all ranks are known by to those
+    that read their KV blocks.
+    """
+
+    def __init__(
+        self, config: Config, tokenizer: Tokenizer, clock: Any, engine_id: str | None = None
+    ) -> None:
         self.config = config
+        self.number = max(config.data_parallel_rank, 0)
+        engine = str(self.number)
         self.stats = Stats(config.max_model_len, config.block_size)
         self._latency = latency = Latency(config)
         self.author = author = Author(config, tokenizer)
@@ -96,6 +107,7 @@ class Rank(Service):
             failures=Failures(Faults(config, self.stats), config.model, config.fault_headers, clock),
             transfers=Transfers(config),
             port=config.port,
+            connector=Connector(config, engine_id or str(uuid4())),
         )
         self.context.on_config += [
             self.context.failures.faults.configure,
@@ -106,22 +118,22 @@ class Rank(Service):
         http_requests = HttpRequests(clock.seconds)
         self.scripted: Scripted | None = None
         if config.fake_metrics is None:
-            ranks = [("0", self.stats)]
             vllm = []
             if not config.disable_log_stats:
+                ranks = [(engine, self.stats)]
                 vllm = [
                     *engine_blocks(self.context.model, ranks, cache_config(config)),
                     *transfer_blocks(self.context.model, ranks, early=disaggregates(config)),
                     *self._lora_blocks(clock.seconds),
                 ]
-            own = own_blocks([("0", self.stats, author)], lambda: self.context.config.speed)
+            own = own_blocks([(engine, self.stats, author)], lambda: self.context.config.speed)
             blocks = [*process_blocks(), *vllm, *own, http_requests]
         else:
             # Nothing that is measured stands beside what is scripted.
-            self.scripted = Scripted(config, self.context.model, "0", clock)
+            self.scripted = Scripted(config, self.context.model, engine, clock)
             self.context.on_config.append(self.scripted.configure)
             self.driver.load = self.scripted
-            blocks = [self.scripted, cache_config_block(["0"], cache_config(config))]
+            blocks = [self.scripted, cache_config_block([engine], cache_config(config))]
         self.collector = collector = Collector(blocks)
         gate = Gate(config)
         app = new_app()
@@ -143,7 +155,9 @@ class Rank(Service):
         for part in parts:
             if not config.disable_fastapi_docs:
                 Documentation(part, gate.root_path, bool(config.api_key)).mount()
-        self.routers = [Router(part, gate) for part in parts]
+        #: What other ranks may have done here, and this one there.
+        self.operations = Operations(self.number, Router(app, gate).match)
+        self.routers = [Router(part, gate, self.operations.reaching) for part in parts]
         #: The public one and, with `--admin-listen`, behind it the one for administration.
         self.sites = [_site(config, router, gate, clock) for router in self.routers]
         self.site = self.sites[0]

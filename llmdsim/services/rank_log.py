@@ -28,7 +28,7 @@ class RankLog(Service):
         verbosity = logs.verbosity
         self._stats_line: StatsLine | None = None
         if not config.disable_log_stats:
-            self._stats_line = StatsLine(0, rank.stats, clock, config.log_stats_interval)
+            self._stats_line = StatsLine(rank.number, rank.stats, clock, config.log_stats_interval)
         told_of_ends: list[Callable[[Request], None]] = []
         if config.log_http and verbosity.of(http_dump.__name__) >= INFO:
             for site in sites:
@@ -40,7 +40,8 @@ class RankLog(Service):
             accessed = not config.disable_uvicorn_access_log
         if accessed and verbosity.of(access.__name__) >= INFO:
             paths = [path.strip().encode() for path in config.disable_access_log_for_endpoints.split(",")]
-            told_of_ends.append(AccessLog(logs.lines, logs.destination, clock, paths).ended)
+            lines = logs.lines if config.data_parallel_rank < 0 else logs.lines.of_rank(rank.number)
+            told_of_ends.append(AccessLog(lines, logs.destination, clock, paths).ended)
             context.accounted = True
         if verbosity.of(account.__name__) >= DEBUG:
             context.accounted = context.tells_generations = True

@@ -6,16 +6,15 @@ import gc
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from twisted.application.service import Service
 from twisted.internet.address import UNIXAddress
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
-from llmdsim.config import OPTIONS, shown
+from llmdsim.config import OPTIONS, Config, shown
 from llmdsim.logs.lines import JsonLines
 from llmdsim.services.rank import Rank
 from llmdsim.web.loading import Loading
@@ -26,36 +25,51 @@ log = Logger()
 YOUNG = 5000
 
 
-class Readiness(Service):
-    """Marks the rank ready once the reactor runs, its dataset is open and `--startup-duration` is over.
+class Opened(Protocol):
+    """Where one rank is to be found: as Twisted's ports tell it, public ones and those for administration."""
 
-    Then it prints where the rank is and a request to try. `clock` is an `IReactorTime`; `dataset` fires when
-    there is no dataset to wait for any more.
+    @property
+    def addresses(self) -> Sequence[Any]: ...
+    @property
+    def admin_addresses(self) -> Sequence[Any]: ...
+
+
+class Readiness(Service):
+    """Marks `ranks` ready once the reactor runs, their dataset is open and `--startup-duration` is over.
+
+    And once those of other processes are ready, when `others` fires. Then it prints where each rank is and a
+    request to try. `listeners` are those of all ranks, beginning with `ranks`. `clock` is an `IReactorTime`;
+    `dataset` fires when there is no dataset to wait for any more.
     """
 
     def __init__(
         self,
-        rank: Rank,
+        config: Config,
+        ranks: Sequence[Rank],
+        listeners: Sequence[Opened],
         clock: Any,
-        ports: Callable[[], Sequence[IListeningPort]],
         reactor: Any,
-        admin_ports: Callable[[], Sequence[IListeningPort]] = tuple,
         dataset: Deferred[None] | None = None,
+        others: Deferred[None] | None = None,
     ) -> None:
-        self._rank = rank
-        self._config = rank.config
-        self._context = rank.context
+        self._config = config
+        self._ranks = ranks
+        self._listeners = listeners
         self._clock = clock
-        self._ports = ports
-        self._admin_ports = admin_ports
         self._reactor = reactor
         self._dataset = succeed(None) if dataset is None else dataset
         #: When start-up is over at the earliest.
         self._until = 0.0
+        self._others = succeed(None) if others is None else others
         self._loaded: Any = None
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
+        self.tell_configuration()
+        self._reactor.callWhenRunning(self._open)
+
+    def tell_configuration(self) -> None:
+        """Log what was asked for, and what of it has no effect."""
         config = self._config
         log.info("configuration: {shown}", shown=json.dumps(shown(config)))
         idle = [
@@ -70,7 +84,6 @@ class Readiness(Service):
         if config.ignored_flags:
             names = " ".join(config.ignored_flags)
             log.warn("accepted for vLLM's sake, without effect here: {names}", names=names)
-        self._reactor.callWhenRunning(self._open)
 
     def stopService(self) -> None:
         super().stopService()  # type: ignore[no-untyped-call]
@@ -83,26 +96,28 @@ class Readiness(Service):
         gc.freeze()
         # Requests leave hardly any garbage in cycles; each look for it costs, now a fifth of a millisecond.
         gc.set_threshold(YOUNG)
-        addresses: list[Any] = [port.getHost() for port in self._ports()]
-        tcp_ports = [address.port for address in addresses if not isinstance(address, UNIXAddress)]
-        if tcp_ports:
-            self._context.serve_on(tcp_ports[0])
-        for port in self._admin_ports():
-            log.info("administration at {where}", where=_where(port.getHost()))
+        for rank, listeners in zip(self._ranks, self._listeners, strict=False):
+            addresses = listeners.addresses
+            tcp_ports = [address.port for address in addresses if not isinstance(address, UNIXAddress)]
+            if tcp_ports:
+                rank.context.serve_on(tcp_ports[0])
+        for listeners in self._listeners:
+            for address in listeners.admin_addresses:
+                log.info("administration at {where}", where=_where(address))
         self._until = self._clock.seconds() + self._config.startup_duration / self._config.speed
         if not self._dataset.called:
             self._hold()
-        self._dataset.addCallback(lambda _: self._load(addresses))
+        self._dataset.addCallback(lambda _: self._load())
         self._dataset.addErrback(lambda failure: log.failure("start-up failed", failure))
 
-    def _load(self, addresses: Sequence[Any]) -> None:
+    def _load(self) -> None:
         seconds = self._until - self._clock.seconds()
         if seconds <= 0:
-            self._ready(addresses)
+            self._wait_for_others()
             return
-        where = ", ".join(_where(address) for address in addresses)
+        where = ", ".join(_where(address) for address in self._addresses)
         log.info("loading for {seconds:g} seconds at {where}", seconds=seconds, where=where)
-        self._loaded = self._clock.callLater(seconds, self._ready, addresses)
+        self._loaded = self._clock.callLater(seconds, self._wait_for_others)
         if self._config.startup_serves:
             self._release()
         else:
@@ -110,23 +125,34 @@ class Readiness(Service):
 
     def _hold(self) -> None:
         loading = Loading(self._until, self._clock.seconds)
-        for router in self._rank.routers:
-            router.hold(loading.admits)
+        for rank in self._ranks:
+            for router in rank.routers:
+                router.hold(loading.admits)
 
     def _release(self) -> None:
-        for router in self._rank.routers:
-            router.release()
+        for rank in self._ranks:
+            for router in rank.routers:
+                router.release()
 
-    def _ready(self, addresses: Sequence[Any]) -> None:
-        if self._context.draining:
+    @property
+    def _addresses(self) -> list[Any]:
+        return [address for listeners in self._listeners for address in listeners.addresses]
+
+    def _wait_for_others(self) -> None:
+        self._others.addCallback(lambda _: self._ready())
+
+    def _ready(self) -> None:
+        if any(rank.context.draining for rank in self._ranks):
             return
-        self._context.ready = True
+        for rank in self._ranks:
+            rank.context.ready = True
         self._release()
-        self._announce(addresses)
+        self.announce()
 
-    def _announce(self, addresses: Sequence[Any]) -> None:
-        model = json.dumps(self._context.model)
-        for address in addresses:
+    def announce(self) -> None:
+        """Tell people where the ranks are."""
+        model = json.dumps(self._ranks[0].context.model)
+        for address in self._addresses:
             where = _where(address)
             if isinstance(address, UNIXAddress):
                 path = where.removeprefix("unix:")

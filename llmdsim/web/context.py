@@ -29,6 +29,9 @@ json = msgspec.json.encode
 #: The vLLM whose behaviour is simulated.
 VLLM_VERSION = "0.33.0"
 
+#: What each rank of a server has its own value of.
+_RANKS_OWN = frozenset(("data-parallel-rank", "port", "listen", "admin-listen", "seed"))
+
 
 class Served(msgspec.Struct, frozen=True):
     """What answers a request, by the name that replies show; `json` is that name as JSON.
@@ -58,6 +61,7 @@ class Context:
     failures: Failures
     transfers: Transfers
     port: int
+    connector: Connector
     ready: bool = False
     draining: bool = False
     #: Whether requests note what they led to for the log, and whether it tells each generation as it comes.
@@ -71,7 +75,6 @@ class Context:
     #: The name that metrics show, and replies that are not an adapter's, whichever alias was asked for.
     model: str = field(init=False)
     base: Served = field(init=False)
-    connector: Connector = field(init=False)
     adapters: Adapters = field(init=False)
     #: The system fingerprint as JSON.
     fingerprint_json: bytes = field(init=False)
@@ -95,10 +98,10 @@ class Context:
         self.echoes = config.mode == "echo"
         self.always_usage = config.enable_force_include_usage
         self.by_priority = config.scheduling_policy == "priority"
-        # Differently configured servers differ, as in vLLM.
-        digest = zlib.crc32(json(shown(config)))
+        # Differently configured servers differ, as in vLLM; its ranks do not.
+        same = {name: value for name, value in shown(config).items() if name not in _RANKS_OWN}
+        digest = zlib.crc32(json(same))
         self.fingerprint_json = json(f"vllm-{VLLM_VERSION}-{digest:08x}")
-        self.connector = Connector(config)
         self.serve_on(self.port)
 
     def serve_on(self, port: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -87,10 +88,12 @@ class Router:
     Klein holds the routes; its own way of rendering is not taken: it ends the response when a handler returns
     None, needs a Host header to match a path, and answers errors in its own form. Paths without variables are
     found in a dictionary, others by the app's map of URLs, and one function calls them all.
-    `gate` is what all of them pass first.
+    `gate` is what all of them pass first; `taken` gives what is to be called for a route.
     """
 
-    def __init__(self, app: Klein, gate: Gate) -> None:
+    def __init__(
+        self, app: Klein, gate: Gate, taken: Callable[[Route], Handler] = attrgetter("handler")
+    ) -> None:
         self._common_headers = gate.common_headers
         self._gate_admits = self._admits = gate.admits
         self._answers_preflight = gate.answers_preflight
@@ -100,12 +103,13 @@ class Router:
         self._table: dict[tuple[bytes, bytes], tuple[Handler, str]] = {}
         self._paths: set[bytes] = set()
         for route in routes_of(app):
-            self._handlers[route.endpoint] = route.handler, route.path
+            handler = taken(route)
+            self._handlers[route.endpoint] = handler, route.path
             if not route.variables:
                 path = route.rule.encode()
                 self._paths.add(path)
                 for method in route.methods:
-                    self._table[path, method.encode()] = route.handler, route.path
+                    self._table[path, method.encode()] = handler, route.path
 
     def hold(self, admits: Callable[[Request], bool]) -> None:
         """Until `release`, answer only requests that `admits`, behind the gate, lets through.
@@ -133,7 +137,7 @@ class Router:
             handler, request.route = found
             self._call(request, handler)
         else:
-            self._match(request)
+            self.match(request)
 
     def _call(self, request: Request, handler: Handler, variables: Mapping[str, Any] | None = None) -> None:
         try:
@@ -151,7 +155,8 @@ class Router:
         if not request.finished:
             fail(request, failure.value)
 
-    def _match(self, request: Request) -> None:
+    def match(self, request: Request) -> None:
+        """Answer a request that has passed the gate, by the app's map of URLs."""
         if request.method == b"OPTIONS" and self._answers_preflight(request):
             return
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import count
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
@@ -76,12 +75,21 @@ def transfer_of(request: GenerationRequest) -> Transfer | None:
 
 
 class Connector:
-    """One rank's end of transfers: who it is, and the blocks it has given away."""
+    """One rank's end of transfers: who it is, and the blocks it has given away.
 
-    def __init__(self, config: Config) -> None:
+    `server` is the id by which it, or all of its ranks, are known.
+    """
+
+    def __init__(self, config: Config, server: str) -> None:
         self.config = config
         self._blocks = count()
-        self.engine_id = str(uuid4())
+        rank = config.data_parallel_rank
+        #: By rank, of all there are; those of ranks share what their server is known by (vLLM).
+        self.engine_ids = {0: server}
+        if rank >= 0:
+            ranks = range(max(config.data_parallel_size, rank + 1))
+            self.engine_ids = {number: f"{server}_dp{number}" for number in ranks}
+        self.engine_id = self.engine_ids[max(rank, 0)]
 
     def params(self, request_id: str, sequence: Sequence, port: int) -> dict[str, Any]:
         """What whoever decodes must know to read the blocks of a prefill (vLLM's NIXL connector)."""

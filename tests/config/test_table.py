@@ -98,6 +98,7 @@ DEFAULTS: dict[str, object] = {
     "fake-metrics-refresh-interval": 0.1,
     "data-parallel-size": 1,
     "data-parallel-rank": -1,
+    "data-parallel-mode": None,
     "dataset-path": "",
     "dataset-url": "",
     "dataset-in-memory": False,

@@ -1,5 +1,6 @@
 """A real daemon in a process of its own, on a free port of the loopback, and proof that it ended well."""
 
+import contextlib
 import os
 import re
 import signal
@@ -37,6 +38,19 @@ def free_port(family: socket.AddressFamily = socket.AF_INET) -> int:
         return port
 
 
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens on just now."""
+    while True:
+        first = free_port()
+        try:
+            with contextlib.ExitStack() as held:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            continue
+        return first
+
+
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without what the daemon would read from it, and `extra`."""
     kept = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
@@ -64,7 +78,8 @@ def run(
 class Daemon:
     """Use it in a `with`: it is up inside, and has ended in good order after.
 
-    `flags` go to the daemon; `--model` and `--port` are added where they are not among them.
+    `flags` go to the daemon; `--model` and `--port` are added where they are not among them. With `ranks`,
+    there are as many ports from `port` on.
     """
 
     def __init__(
@@ -76,9 +91,10 @@ class Daemon:
         port: int | None = None,
         host: str = "127.0.0.1",
         inherit: Sequence[int] = (),
+        ranks: int = 1,
     ) -> None:
         self.model = model or ""
-        self.port = port or free_port()
+        self.port = port or free_ports(ranks)
         self.client = Client(self.port, host)
         self.ended = False
         self._out, self._err = _new_file(), _new_file()
@@ -87,6 +103,9 @@ class Daemon:
             given += ["--model", model]
         if port is None:
             given += ["--port", str(self.port)]
+        if ranks > 1:
+            given += ["--data-parallel-size", str(ranks)]
+        self.clients = [Client(self.port + rank, host) for rank in range(ranks)]
         self.process = subprocess.Popen(
             [*command, *given],
             env=clean_environment(environ),
@@ -95,6 +114,8 @@ class Daemon:
             stdout=self._out,
             stderr=self._err,
             pass_fds=inherit,
+            # A group of its own, to which a test can send a signal as a terminal does.
+            process_group=0,
         )
 
     @property

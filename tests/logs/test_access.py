@@ -172,7 +172,7 @@ def test_lines_are_written_together_after_a_tenth_of_a_second() -> None:
         client.send(get(b"/version"))
         rig.clock.advance(0.2)
         assert len(rig.log.writes) == 2
-        assert rig.log.destination.waiting() == ""
+        assert [take() for take in rig.log.destination.waiting] == [""]
 
 
 def test_or_when_there_are_a_hundred() -> None:

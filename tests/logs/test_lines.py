@@ -77,6 +77,15 @@ def test_headers_may_be_left_out_or_tell_the_package() -> None:
     assert " INFO twisted.internet.defer: " in TextLines(add_dir_header=True).line(others)
 
 
+def test_lines_of_a_rank_tell_which_one() -> None:
+    assert " INFO (rank 3) drain: drained 3\n" in TextLines().of_rank(3).line(event())
+    assert TextLines(skip_headers=True).of_rank(0).line(event()) == "(rank 0) drained 3\n"
+    assert " (rank 1) services/drain: " in TextLines(add_dir_header=True).of_rank(1).line(event())
+    found = json.loads(JsonLines().of_rank(3).line(event(rank="x")))
+    assert list(found)[:4] == ["time", "level", "logger", "rank"]
+    assert found["rank"] == 3
+
+
 def test_an_object_has_time_level_logger_message_and_the_plain_fields() -> None:
     line = JsonLines().line(event(name="x", part=0.5, nothing=None, raw=b"/p\xff", thing=object(), v=5))
     found = json.loads(line)

@@ -13,7 +13,7 @@ from twisted.logger import Logger, capturedLogs
 from llmdsim.config import parse
 from llmdsim.logs import opening
 from llmdsim.logs.destination import FATAL, Output
-from llmdsim.logs.opening import is_twistds_own, open_log
+from llmdsim.logs.opening import is_twistds_own, open_log, rank_log
 
 FOREGROUND = {"nodaemon": True, "logfile": None}
 DAEMON = {"nodaemon": False, "logfile": None}
@@ -153,6 +153,31 @@ def test_twistds_own_logger_is_told_what_is_written_past_it(place: Place, option
     assert [event["line"] for event in events] == ["a"]
     assert not (place.folder / "f").exists()
     assert not is_twistds_own(FOREGROUND)
+
+
+@pytest.mark.parametrize(
+    ("flags", "twistds_own", "line"),
+    [
+        ((), False, "(rank 2) tap: words"),
+        (("--log-format", "json"), False, '"logger":"llmdsim.tap","rank":2,"message":"words"'),
+        ((), True, "1(rank 2) words"),
+    ],
+)
+def test_lines_of_a_ranks_process_go_to_the_main_one_and_without_it_to_stderr(
+    place: Place, flags: tuple[str, ...], twistds_own: bool, line: str
+) -> None:
+    config = parse(["m", "--data-parallel-rank", "2", "--log-file", "f", *flags], {})
+    read, write = os.pipe()
+    log = Logger(namespace="llmdsim.tap", observer=rank_log(config, twistds_own, write))
+    log.warn("words")
+    sent = os.read(read, 1000).decode()
+    assert sent.startswith("1")
+    assert line in sent
+    os.close(read)
+    log.warn("words")
+    os.close(write)
+    assert (place.folder / "stderr").read_text()[-20:] == sent[-20:]
+    assert not (place.folder / "f").exists()
 
 
 def test_an_output_takes_every_severity_by_default() -> None:

@@ -46,7 +46,7 @@ def test_lines_that_wait_are_written_as_it_ends(monkeypatch: pytest.MonkeyPatch)
     log = Log()
     daemon = Daemon(log.observer, installs=True)
     daemon.startService()
-    log.destination.waiting = lambda: "a\n"
+    log.destination.waiting.append(lambda: "a\n")
     daemon.stopService()
     assert log.text == "a\n"
     assert kept == [log.destination.flush], "and at any other end"

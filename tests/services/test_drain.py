@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs
 
-from llmdsim.services.drain import FLUSH, LOOK_EVERY, Drain, note_signals
+from llmdsim.services.drain import FLUSH, LOOK_EVERY, OVERSTAY, Drain, note_signals
 from llmdsim.services.exit_code import ExitCode
 from tests.web.access.rig import admin_port
 from tests.web.clients import CHAT, events, finishes, post, reply_of
@@ -31,8 +31,8 @@ class Reactor:
         self.hooks: list[Callable[[], None]] = []
         self.calls: list[Callable[[], None]] = []
 
-    def callWhenRunning(self, hook: Callable[[], None]) -> None:
-        self.hooks.append(hook)
+    def callWhenRunning(self, hook: Callable[..., None], *arguments: Any) -> None:
+        self.hooks.append(lambda: hook(*arguments))
 
     def callFromThread(self, function: Callable[..., None], *arguments: Any) -> None:
         self.calls.append(lambda: function(*arguments))
@@ -63,7 +63,8 @@ class DrainRig(RankRig):
         monkeypatch: pytest.MonkeyPatch,
         *flags: str,
         timeout: float = 60.0,
-        noted: tuple[str, ...] = (),
+        noted: tuple[str, ...] | None = (),
+        crew: Any = None,
         found: Mapping[int, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(*(flags or PACED))
@@ -76,7 +77,7 @@ class DrainRig(RankRig):
         self.exit_code = ExitCode()
         self.reloads = 0
         self.drain = Drain(
-            self.rank,
+            [self.rank],
             timeout,
             self.clock,
             self.reactor,
@@ -84,6 +85,7 @@ class DrainRig(RankRig):
             self.exit_code,
             self.reload,
             noted,
+            crew,
         )
         self.rank.context.ready = True
         self.drain.startService()
@@ -469,6 +471,113 @@ def test_the_daemons_own_stop_ends_the_drain(monkeypatch: pytest.MonkeyPatch) ->
     rig.reactor.stop()
     rig.drain.stopService()
     rig.wait(70)
+    assert rig.reactor.stops == 1
+
+
+class Others:
+    """Processes of other ranks, at work until told."""
+
+    def __init__(self) -> None:
+        self.at_work = True
+        self.drains = self.kills = self.gives_up = 0
+        self.on_loss: Callable[[], object] = list
+
+    def drain(self, at_once: bool) -> None:
+        self.drains += 1
+        self.gives_up += at_once
+
+    def kill(self) -> None:
+        self.kills += 1
+
+
+class OthersRig(DrainRig):
+    """A rank beside those of other processes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *flags: str, timeout: float = 60.0) -> None:
+        self.others = Others()
+        super().__init__(monkeypatch, *flags, timeout=timeout, crew=self.others)
+
+
+def test_other_processes_drain_at_the_same_time_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = OthersRig(monkeypatch)
+    rig.kill()
+    assert (rig.others.drains, rig.others.gives_up) == (1, 0)
+    rig.wait(5)
+    # It speaks for them all, to probes and scrapes.
+    assert (rig.status(b"/health"), rig.status(b"/ready"), rig.open) == (200, 503, True)
+    assert rig.reactor.stops == 0
+    rig.others.at_work = False
+    rig.wait(0.25)
+    assert (rig.reactor.stops, rig.others.kills, rig.open) == (1, 0, False)
+
+
+def test_those_that_overstay_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = OthersRig(monkeypatch, timeout=3.0)
+    rig.kill()
+    rig.wait(3.0 + OVERSTAY - 0.25)
+    assert (rig.others.kills, rig.reactor.stops) == (0, 0)
+    rig.wait(0.5)
+    assert rig.others.kills > 0
+    assert rig.reactor.stops == 0, "until they are gone"
+    rig.others.at_work = False
+    rig.wait(0.25)
+    assert rig.reactor.stops == 1
+
+
+def test_the_loss_of_one_ends_all_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = OthersRig(monkeypatch)
+    client = post(rig, CHAT, max_tokens=50)
+    with capturedLogs():
+        rig.others.on_loss()
+    assert (rig.others.drains, rig.others.gives_up, rig.exit_code.code) == (1, 1, 1)
+    rig.wait(0.25)
+    assert reply_of(client).status == 503
+    assert rig.reactor.stops == 0
+    rig.wait(OVERSTAY)
+    assert rig.others.kills > 0
+    rig.others.at_work = False
+    rig.wait(0.25)
+    assert rig.reactor.stops == 1
+
+
+def test_a_second_signal_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = OthersRig(monkeypatch)
+    rig.kill()
+    rig.kill()
+    assert (rig.others.drains, rig.reactor.stops) == (1, 1)
+
+
+def test_a_drain_without_signals_begins_when_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch, noted=None)
+    assert (rig.installed, rig.masked) == ({}, [])
+    with capturedLogs():
+        rig.drain.begin("end of input")
+    assert rig.reactor.stops == 1
+
+
+def test_all_ranks_of_a_process_drain_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch, timeout=4.0)
+    second = RankRig(*PACED)
+    second.rank.context.ready = True
+    rig.drain = Drain(
+        [rig.rank, second.rank],
+        4.0,
+        rig.clock,
+        rig.reactor,
+        rig.close_ports,
+        rig.exit_code,
+        rig.reload,
+        (),
+    )
+    client = post(second, CHAT, max_tokens=50)
+    with capturedLogs() as logged:
+        rig.drain.begin("SIGTERM")
+    assert "1 running and 0 waiting" in logged[0]["log_format"].format(**logged[0])
+    rig.wait(3.5)
+    assert (second.rank.context.draining, rig.reactor.stops, rig.status(b"/health")) == (True, 0, 200)
+    rig.wait(0.75)
+    assert reply_of(client).status == 503
+    rig.wait(FLUSH)
     assert rig.reactor.stops == 1
 
 

@@ -26,12 +26,10 @@ from tests.web.access.rig import ask
 from tests.web.rig import RankRig
 
 
-class Port:
-    def __init__(self, host: Any) -> None:
-        self._host = host
-
-    def getHost(self) -> Any:
-        return self._host
+class Listeners:
+    def __init__(self) -> None:
+        self.addresses: list[Any] = []
+        self.admin_addresses: list[Any] = []
 
 
 class Reactor:
@@ -56,15 +54,24 @@ def collections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 class ReadinessRig:
     """A rank that becomes ready on `addresses` when `run` is called."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: Any, flags: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *addresses: Any,
+        flags: tuple[str, ...] = (),
+        others: Deferred[None] | None = None,
+    ) -> None:
         self.stderr = io.StringIO()
         monkeypatch.setattr(sys, "__stderr__", self.stderr)
         self.web = RankRig(*flags)
         self.rank, self.clock = self.web.rank, self.web.clock
-        self.addresses = list(addresses)
+        self.listeners = Listeners()
+        self.addresses = self.listeners.addresses
+        self.addresses += addresses
         self.reactor = Reactor()
-        ports = lambda: [Port(address) for address in self.addresses]  # noqa: E731
-        self.readiness = Readiness(self.rank, self.clock, ports, self.reactor)  # type: ignore[arg-type]
+        self.readiness = Readiness(
+            self.rank.config, [self.rank], [self.listeners], self.clock, self.reactor, others
+        )
 
     def start(self) -> list[dict[str, Any]]:
         with capturedLogs() as logged:
@@ -84,7 +91,7 @@ def tcp(host: str, port: int = 8000) -> IPv4Address | IPv6Address:
 
 def test_ports_for_administration_are_told_to_the_log_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = ReadinessRig(monkeypatch, tcp("::"))
-    rig.readiness._admin_ports = lambda: [Port(tcp("127.0.0.1", 9)), Port(UNIXAddress(b"/a"))]  # type: ignore[list-item]
+    rig.listeners.admin_addresses += [tcp("127.0.0.1", 9), UNIXAddress(b"/a")]
     with capturedLogs() as logged:
         (line,) = rig.run()
     assert ":9" not in line
@@ -112,6 +119,32 @@ def test_a_speed_that_is_not_real_is_told(monkeypatch: pytest.MonkeyPatch, speed
     logged = ReadinessRig(monkeypatch, tcp("::"), flags=("--speed", speed)).start()
     lines = [event["log_format"].format(**event) for event in logged]
     assert ("all latencies run 2.5 times faster than configured" in lines) is told
+
+
+def test_it_is_not_before_the_ranks_of_other_processes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    others: Deferred[None] = Deferred()
+    rig = ReadinessRig(monkeypatch, tcp("::"), others=others)
+    assert rig.run() == []
+    assert (rig.rank.context.ready, rig.rank.context.port) == (False, 8000)
+    others.callback(None)
+    assert rig.rank.context.ready
+    assert "llmdsim serves" in rig.stderr.getvalue()
+
+
+def test_every_rank_is_told_of_and_tells_its_own_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = ReadinessRig(monkeypatch)
+    second, third = RankRig().rank, Listeners()
+    places = [Listeners(), Listeners(), third]
+    for port, place in enumerate(places, start=9000):
+        place.addresses.append(tcp("::", port))
+    third.admin_addresses.append(tcp("::", 7))
+    ranks = [rig.rank, second]
+    rig.readiness = Readiness(rig.rank.config, ranks, places, rig.clock, rig.reactor)
+    with capturedLogs() as logged:
+        lines = rig.run()
+    assert [line.partition(" - ")[0][-4:] for line in lines] == ["9000", "9001", "9002"]
+    assert [rank.context.port for rank in ranks] == [9000, 9001]
+    assert "administration at http://localhost:7" in [e["log_format"].format(**e) for e in logged]
 
 
 @pytest.mark.parametrize(
@@ -223,13 +256,25 @@ def test_flags_without_effect_are_told_in_one_line(monkeypatch: pytest.MonkeyPat
     clock = Clock()
     rank = Rank(config, BuiltinTokenizer(), clock)
     with capturedLogs() as logged:
-        Readiness(rank, clock, list, Reactor()).startService()
+        Readiness(config, [rank], [Listeners()], clock, Reactor()).startService()
     lines = [event["log_format"].format(**event) for event in logged]
     (told,) = [line for line in lines if line.startswith("accepted")]
     assert all(name in told for name in config.ignored_flags)
 
 
 SLOW = ("--startup-duration", "4s")
+
+
+@pytest.mark.parametrize("first", ["others", "own"])
+def test_a_start_takes_as_long_as_the_slowest_rank(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    others: Deferred[None] = Deferred()
+    rig = ReadinessRig(monkeypatch, tcp("::"), flags=SLOW, others=others)
+    rig.run()
+    ends = [lambda: others.callback(None), lambda: rig.clock.advance(4)]
+    for end in ends if first == "others" else reversed(ends):
+        assert served(rig) == (200, 503, 503)
+        end()
+    assert served(rig) == (200, 200, 200)
 
 
 def served(rig: ReadinessRig) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from llmdsim.config import parse
+from llmdsim.config import Config, parse
 from llmdsim.services.rank import Rank
 from llmdsim.tokenization.builtin import BuiltinTokenizer
 from llmdsim.wire.request import Request
@@ -31,13 +31,17 @@ class PassClock(Clock):
 
 
 class RankRig:
-    """A rank with the flags given; `post` sends JSON over a connection of its own and returns its client."""
+    """A rank with the flags given, or a whole configuration.
+
+    `post` sends JSON over a connection of its own and returns its client.
+    """
 
     clock_type = Clock
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, config: Config | None = None) -> None:
         self.clock = self.clock_type()
-        self.rank = Rank(parse(["--model", "m", *flags], {}), BuiltinTokenizer(), self.clock)
+        config = config or parse(["--model", "m", *flags], {})
+        self.rank = Rank(config, BuiltinTokenizer(), self.clock)
         self.site = self.rank.site
         self.requests: list[Request] = []
 

@@ -61,8 +61,9 @@ class Information:
         request.respond(200, b"{}")
 
     def query(self, request: Request) -> None:
-        """The engine's id by rank, as Mooncake's bootstrap server tells it."""
-        request.respond(200, json({"0": {"engine_id": self._context.connector.engine_id}}))
+        """Engines' ids by rank, as Mooncake's bootstrap server tells them."""
+        ids = self._context.connector.engine_ids
+        request.respond(200, json({str(rank): {"engine_id": engine_id} for rank, engine_id in ids.items()}))
 
 
 def _vllm_environment() -> dict[str, str]:

@@ -57,6 +57,7 @@ QUERIES = (
         "?tags=%ff&tags=",
     ),
     *("?clear_cache=0", "?clear_cache=maybe", "?config_format=json", "?config_format=", "?&&=;%", "?\xff"),
+    *("?all_ranks=1", "?mode=wait&all_ranks=true", "?all_ranks=1&mode=keep&\xff", "?all_ranks=2"),
 )
 BODIES: tuple[Any, ...] = (
     {},
