@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 READY_WITHIN = 30.0  # seconds
@@ -53,12 +54,27 @@ def memory_mb(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-class Server:
-    """A running server; `boot` is the seconds from its start to the first 200 on /v1/models."""
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens on just now."""
+    while True:
+        try:
+            with ExitStack() as held:
+                first: int = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+                for port in range(first + 1, first + count):
+                    held.enter_context(socket.create_server(("127.0.0.1", port)))
+        except (OSError, OverflowError):
+            continue
+        return first
 
-    def __init__(self, command: str, flags: Sequence[str], cpu: int | None) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port: int = probe.getsockname()[1]
+
+class Server:
+    """A running server; `boot` is the seconds from its start to the first 200 on /v1/models.
+
+    It has `ports` in a row for itself, from `port` on.
+    """
+
+    def __init__(self, command: str, flags: Sequence[str], cpu: int | None, ports: int = 1) -> None:
+        self.port = free_ports(ports)
         argv = [*shlex.split(command), *flags, "--port", str(self.port)]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in __exit__
         mine = os.sched_getaffinity(0)

@@ -1,0 +1,117 @@
+"""Measures what two ranks, each with a process of its own, cost and gain over one, on the same two cores.
+
+    python bench/ranks.py [--rounds 5] [--seconds 4] [--json FILE]
+
+bench/README.md says what the figures mean. Needs a C compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from load import chat
+from server import Server, cpu_seconds, memory_mb
+
+FLAGS = [
+    *("--model", "m", "--mode", "random", "--force-dummy-tokenizer", "--max-model-len", "4096"),
+    *("--max-num-seqs", "2048", "--max-waiting-queue-length", "10000"),
+]
+REPLY = 32  # tokens of an answer
+CONNECTIONS = 64  # to each rank
+RANKS = 2
+
+
+def compiled(folder: str) -> str:
+    """The load generator, made for this machine."""
+    program = f"{folder}/saturate"
+    source = Path(__file__).with_name("saturate.c")
+    try:
+        subprocess.run(["cc", "-O2", "-o", program, str(source)], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"cannot compile {source}: {error}")
+    return program
+
+
+def measure(command: str, program: str, ranks: int, seconds: float) -> dict[str, float]:
+    """One server with so many ranks under full load."""
+    flags = [*FLAGS, "--data-parallel-size", str(ranks)]
+    with Server(command, flags, None, ranks) as server:
+        ports = [str(server.port + rank) for rank in range(ranks)]
+
+        def load(lasting: float) -> list[list[str]]:
+            argv = [program, str(lasting), str(CONNECTIONS), *ports]
+            request = chat("m", REPLY, stream=True)
+            done = subprocess.run(argv, input=request, stdout=subprocess.PIPE, check=False)
+            if done.returncode:
+                sys.exit(f"the load failed\n{server.output()[-2000:]}")
+            return [line.split() for line in done.stdout.decode().splitlines()]
+
+        load(0.5)  # every rank is up, and warm
+        before, generator_before = (
+            cpu_seconds(server.pid),
+            os.times().children_user + os.times().children_system,
+        )
+        (wall,), *each = load(seconds)
+        used = cpu_seconds(server.pid) - before
+        generated = os.times().children_user + os.times().children_system - generator_before
+        tokens = [int(answers) * REPLY for answers, _ in each]
+        rates = [count / float(busy) for count, (_, busy) in zip(tokens, each, strict=True)]
+        return {
+            "cpu_us_per_token": used * 1e6 / sum(tokens),
+            "load_cpu_us_per_token": generated * 1e6 / sum(tokens),
+            "tokens_per_s": sum(tokens) / float(wall),
+            "slowest_to_fastest_rank": min(rates) / max(rates),
+            "memory_mb": memory_mb(server.pid),
+            "boot_s": server.boot,
+        }
+
+
+def main() -> None:
+    """Runs the rounds, prints the table, writes the JSON."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    beside = Path(sys.executable).with_name("llmdsim")
+    options.add_argument("--server-command", default=str(beside), help="the daemon (%(default)s)")
+    options.add_argument("--rounds", type=int, default=5, help="%(default)s")
+    options.add_argument("--seconds", type=float, default=4.0, help="of each load (%(default)s)")
+    options.add_argument("--json", metavar="FILE", type=Path)
+    given = options.parse_args()
+    cpus = sorted(os.sched_getaffinity(0))[:RANKS]
+    if len(cpus) < RANKS:
+        sys.exit(f"this takes {RANKS} CPUs")
+    # Server and load share them, and the kernel says who runs where.
+    os.sched_setaffinity(0, cpus)
+    seen: dict[int, list[dict[str, float]]] = {1: [], RANKS: []}
+    with tempfile.TemporaryDirectory() as folder:
+        program = compiled(folder)
+        for turn in range(given.rounds):
+            for ranks, figures in seen.items():
+                print(f"round {turn + 1}: {ranks} ranks ...", file=sys.stderr, flush=True)
+                figures.append(measure(given.server_command, program, ranks, given.seconds))
+    table = {}
+    print(f"{'figure':28}{'1 rank':>12}{f'{RANKS} ranks':>12}{'ratio':>10}")
+    for name in seen[1][0]:
+        one, more = (statistics.median(figures[name] for figures in seen[ranks]) for ranks in seen)
+        # Of figures from the same round: what else the machine does hits both.
+        ratio = statistics.median(
+            after[name] / before[name] for before, after in zip(seen[1], seen[RANKS], strict=True)
+        )
+        table[name] = {"one": one, "more": more, "ratio": ratio}
+        print(f"{name:28}{one:12.3f}{more:12.3f}{ratio:10.3f}")
+    if given.json:
+        given.json.write_text(json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, KeyboardInterrupt) as error:
+        sys.exit(str(error) or "interrupted")
