@@ -171,7 +171,7 @@ class Rank(Service):
         return lora_blocks(
             self.engine,
             config.max_loras,
-            {"model_name": context.model, "engine": "0"},
+            {"model_name": context.model, "engine": str(self.number)},
             seconds,
             lambda: config.lora_info == "always" or config.enable_lora or context.adapters.in_use,
             as_vllm=config.lora_info == "vllm",

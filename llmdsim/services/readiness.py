@@ -168,7 +168,8 @@ class Readiness(Service):
                 line = JsonLines().line({"log_namespace": __name__, "log_format": "{line}", "line": line})
                 line = line.removesuffix("\n")
             if sys.__stderr__ is not None:
-                print(line, file=sys.__stderr__, flush=True)
+                # In one piece: others write there too.
+                print(f"{line}\n", end="", file=sys.__stderr__, flush=True)
 
 
 def _where(address: Any) -> str:
