@@ -1,5 +1,7 @@
 """Measures what two ranks, each with a process of its own, cost and gain over one, on the same two cores.
 
+Two servers of one rank each stand beside them: what those cost as well is the machine's doing.
+
     python bench/ranks.py [--rounds 5] [--seconds 4] [--json FILE]
 
 bench/README.md says what the figures mean. Needs a C compiler.
@@ -14,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from load import chat
@@ -39,27 +42,31 @@ def compiled(folder: str) -> str:
     return program
 
 
-def measure(command: str, program: str, ranks: int, seconds: float) -> dict[str, float]:
-    """One server with so many ranks under full load."""
+def measure(command: str, program: str, servers: int, ranks: int, seconds: float) -> dict[str, float]:
+    """So many servers with so many ranks each under full load."""
     flags = [*FLAGS, "--data-parallel-size", str(ranks)]
-    with Server(command, flags, None, ranks) as server:
-        ports = [str(server.port + rank) for rank in range(ranks)]
+    with ExitStack() as running:
+        all_servers = [running.enter_context(Server(command, flags, None, ranks)) for _ in range(servers)]
+        ports = [str(server.port + rank) for server in all_servers for rank in range(ranks)]
+
+        def cpu() -> float:
+            return sum(cpu_seconds(server.pid) for server in all_servers)
 
         def load(lasting: float) -> list[list[str]]:
             argv = [program, str(lasting), str(CONNECTIONS), *ports]
             request = chat("m", REPLY, stream=True)
             done = subprocess.run(argv, input=request, stdout=subprocess.PIPE, check=False)
             if done.returncode:
-                sys.exit(f"the load failed\n{server.output()[-2000:]}")
+                sys.exit(f"the load failed\n{all_servers[0].output()[-2000:]}")
             return [line.split() for line in done.stdout.decode().splitlines()]
 
         load(0.5)  # every rank is up, and warm
         before, generator_before = (
-            cpu_seconds(server.pid),
+            cpu(),
             os.times().children_user + os.times().children_system,
         )
         (wall,), *each = load(seconds)
-        used = cpu_seconds(server.pid) - before
+        used = cpu() - before
         generated = os.times().children_user + os.times().children_system - generator_before
         tokens = [int(answers) * REPLY for answers, _ in each]
         rates = [count / float(busy) for count, (_, busy) in zip(tokens, each, strict=True)]
@@ -68,8 +75,8 @@ def measure(command: str, program: str, ranks: int, seconds: float) -> dict[str,
             "load_cpu_us_per_token": generated * 1e6 / sum(tokens),
             "tokens_per_s": sum(tokens) / float(wall),
             "slowest_to_fastest_rank": min(rates) / max(rates),
-            "memory_mb": memory_mb(server.pid),
-            "boot_s": server.boot,
+            "memory_mb": sum(memory_mb(server.pid) for server in all_servers),
+            "boot_s": max(server.boot for server in all_servers),
         }
 
 
@@ -89,23 +96,31 @@ def main() -> None:
         sys.exit(f"this takes {RANKS} CPUs")
     # Server and load share them, and the kernel says who runs where.
     os.sched_setaffinity(0, cpus)
-    seen: dict[int, list[dict[str, float]]] = {1: [], RANKS: []}
+    #: Servers, and ranks of each.
+    sides = {"one": (1, 1), "two_ranks": (1, RANKS), "two_servers": (RANKS, 1)}
+    seen: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as folder:
         program = compiled(folder)
         for turn in range(given.rounds):
-            for ranks, figures in seen.items():
-                print(f"round {turn + 1}: {ranks} ranks ...", file=sys.stderr, flush=True)
-                figures.append(measure(given.server_command, program, ranks, given.seconds))
+            for side, (servers, ranks) in sides.items():
+                print(f"round {turn + 1}: {side} ...", file=sys.stderr, flush=True)
+                seen[side].append(measure(given.server_command, program, servers, ranks, given.seconds))
     table = {}
-    print(f"{'figure':28}{'1 rank':>12}{f'{RANKS} ranks':>12}{'ratio':>10}")
-    for name in seen[1][0]:
-        one, more = (statistics.median(figures[name] for figures in seen[ranks]) for ranks in seen)
-        # Of figures from the same round: what else the machine does hits both.
-        ratio = statistics.median(
-            after[name] / before[name] for before, after in zip(seen[1], seen[RANKS], strict=True)
+    print(f"{'figure':26}" + "".join(f"{side:>13}" for side in sides) + f"{'ranks/one':>11}{'/servers':>10}")
+    for name in seen["one"][0]:
+        row = {side: statistics.median(figures[name] for figures in seen[side]) for side in sides}
+        for beside in ("one", "two_servers"):
+            # Of figures from the same round: what else the machine does hits both.
+            row[f"two_ranks_to_{beside}"] = statistics.median(
+                after[name] / before[name]
+                for before, after in zip(seen[beside], seen["two_ranks"], strict=True)
+            )
+        table[name] = row
+        print(
+            f"{name:26}"
+            + "".join(f"{row[side]:13.3f}" for side in sides)
+            + f"{row['two_ranks_to_one']:11.3f}{row['two_ranks_to_two_servers']:10.3f}"
         )
-        table[name] = {"one": one, "more": more, "ratio": ratio}
-        print(f"{name:28}{one:12.3f}{more:12.3f}{ratio:10.3f}")
     if given.json:
         given.json.write_text(json.dumps(table, indent=1) + "\n")
 
