@@ -178,6 +178,14 @@ def test_a_missing_file_is_downloaded(site: str, tmp_path: Path, path: str) -> N
     assert target.read_bytes() == Handler.content
 
 
+@pytest.mark.parametrize("mode", ["process", "inline"])
+def test_all_ranks_share_one_download(site: str, tmp_path: Path, mode: str) -> None:
+    flags = ("--dataset-path", str(tmp_path / "d"), "--dataset-url", f"{site}/good", "--dataset-in-memory")
+    with Daemon(*flags, "--data-parallel-mode", mode, ranks=2) as daemon:
+        assert [client.text("q").text for client in daemon.clients] == ["the stored answer"] * 2
+    assert Handler.asked == ["/good"]
+
+
 def test_a_file_that_is_there_is_not_downloaded(site: str, tmp_path: Path) -> None:
     target = write(tmp_path / "d", [row("q", "mine")])
     with Daemon("--dataset-path", str(target), "--dataset-url", f"{site}/good") as daemon:
