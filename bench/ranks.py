@@ -16,7 +16,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from load import chat
@@ -27,7 +29,7 @@ FLAGS = [
     *("--max-num-seqs", "2048", "--max-waiting-queue-length", "10000"),
 ]
 REPLY = 32  # tokens of an answer
-CONNECTIONS = 64  # to each rank
+CONNECTIONS = 256  # to each rank
 RANKS = 2
 
 
@@ -42,6 +44,12 @@ def compiled(folder: str) -> str:
     return program
 
 
+def run_load(program: str, seconds: float, request: bytes, port: str) -> subprocess.CompletedProcess[bytes]:
+    """Keep one rank busy."""
+    argv = [program, str(seconds), str(CONNECTIONS), port]
+    return subprocess.run(argv, input=request, stdout=subprocess.PIPE, check=False)
+
+
 def measure(command: str, program: str, servers: int, ranks: int, seconds: float) -> dict[str, float]:
     """So many servers with so many ranks each under full load."""
     flags = [*FLAGS, "--data-parallel-size", str(ranks)]
@@ -52,28 +60,31 @@ def measure(command: str, program: str, servers: int, ranks: int, seconds: float
         def cpu() -> float:
             return sum(cpu_seconds(server.pid) for server in all_servers)
 
-        def load(lasting: float) -> list[list[str]]:
-            argv = [program, str(lasting), str(CONNECTIONS), *ports]
+        def load(lasting: float) -> list[tuple[int, float]]:
+            """Answers of each rank, and the seconds it was busy for."""
+            # One for each rank: a single one would take its time from one of the ranks alone.
             request = chat("m", REPLY, stream=True)
-            done = subprocess.run(argv, input=request, stdout=subprocess.PIPE, check=False)
-            if done.returncode:
+            with ThreadPoolExecutor(len(ports)) as pool:
+                done = list(pool.map(partial(run_load, program, lasting, request), ports))
+            if any(each.returncode for each in done):
                 sys.exit(f"the load failed\n{all_servers[0].output()[-2000:]}")
-            return [line.split() for line in done.stdout.decode().splitlines()]
+            told = [each.stdout.decode().split() for each in done]
+            return [(int(answers), float(busy)) for _, answers, busy in told]
 
         load(0.5)  # every rank is up, and warm
         before, generator_before = (
             cpu(),
             os.times().children_user + os.times().children_system,
         )
-        (wall,), *each = load(seconds)
+        ranks_done = load(seconds)
         used = cpu() - before
         generated = os.times().children_user + os.times().children_system - generator_before
-        tokens = [int(answers) * REPLY for answers, _ in each]
-        rates = [count / float(busy) for count, (_, busy) in zip(tokens, each, strict=True)]
+        tokens = [answers * REPLY for answers, _ in ranks_done]
+        rates = [count / busy for count, (_, busy) in zip(tokens, ranks_done, strict=True)]
         return {
             "cpu_us_per_token": used * 1e6 / sum(tokens),
             "load_cpu_us_per_token": generated * 1e6 / sum(tokens),
-            "tokens_per_s": sum(tokens) / float(wall),
+            "tokens_per_s": sum(tokens) / max(busy for _, busy in ranks_done),
             "slowest_to_fastest_rank": min(rates) / max(rates),
             "memory_mb": sum(memory_mb(server.pid) for server in all_servers),
             "boot_s": max(server.boot for server in all_servers),

@@ -84,7 +84,7 @@ int main(int count, char **words) {
     while (open) {
         struct epoll_event events[EVENTS];
         /* Woken by every answer, it would be the server's cores that pay for it. */
-        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
         int ready = epoll_wait(poll, events, EVENTS, 10000);
         if (ready <= 0) fail("nothing came for ten seconds");
         for (int number = 0; number < ready; number++) {
