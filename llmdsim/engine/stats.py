@@ -294,7 +294,7 @@ class Stats:
         self.e2e_latency.observe_all(map(sub, ended, arrived))
         self.queue_time.observe_all(map(sub, started, arrived))
         self.prefill_time.observe_all(map(sub, first, started))
-        self.inference_time.observe_all(map(sub, last, started))
+        self.inference_time.observe_all(map(sub, ended, started))
         decode = list(map(sub, last, first))
         self.decode_time.observe_all(decode)
         self.time_per_output_token.observe_all(

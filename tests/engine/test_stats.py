@@ -402,7 +402,7 @@ def test_every_time_by_worked_numbers() -> None:
         "queue_time": [0, 130 - 10],
         "prefill_time": [105, 237 - 130],
         "decode_time": [130 - 105, 273 - 237],
-        "inference_time": [130, 273 - 130],
+        "inference_time": [130, 323 - 130],
         "e2e_latency": [130, 323 - 10],
         "time_per_output_token": [130 - 105, (273 - 237) / 2],
     }
