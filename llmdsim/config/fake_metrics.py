@@ -89,8 +89,9 @@ def patched(known: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     """`known` with members replaced by those of `changes`; null leaves one as it is.
 
     New counts of prompts or replies take a total away that was given before: it follows from them again.
+    Of members that mean nothing only those of `changes` are kept, or updates could fill the memory.
     """
-    kept = _spelled(known)
+    kept = {name: value for name, value in _spelled(known).items() if name in _KNOWN}
     new = {name: value for name, value in _spelled(changes).items() if value is not None}
     for tokens in _TOKENS:
         if f"request-{tokens}-tokens" in new:

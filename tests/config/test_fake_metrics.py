@@ -210,6 +210,14 @@ def test_unknown_members_are_kept_and_named() -> None:
     assert started(**given).fake_metrics == given
 
 
+def test_updates_do_not_pile_up_unknown_members() -> None:
+    config = started(Running=1, **{"running-requests": 1})
+    for name in ("x", "y", "z"):
+        config = updated(config, {"fake-metrics": {name: 2}})
+    assert config.fake_metrics == {"running-requests": 1, "z": 2}
+    assert updated(config, {"fake-metrics": {}}).fake_metrics == {"running-requests": 1}
+
+
 @pytest.mark.parametrize("tokens", ["prompt", "generation"])
 def test_a_new_list_takes_the_total_away(tokens: str) -> None:
     counts, total = f"request-{tokens}-tokens", f"total-{tokens}-tokens"

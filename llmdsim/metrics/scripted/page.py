@@ -84,7 +84,7 @@ class Scripted:
         """Show what `config` says from now on."""
         given = config.fake_metrics or {}
         unknown = unknown_members(given)
-        if unknown != self._unknown:
+        if unknown and unknown != self._unknown:
             log.warn("--fake-metrics: not known, and ignored: {names}", names=", ".join(unknown))
             self._unknown = unknown
         before, self._shown = self._shown, self._with_totals(read_fake_metrics(given))

@@ -255,4 +255,5 @@ def test_unknown_members_are_told_once() -> None:
         page = Page({"Running": 1, "running-requests": 1})
         page.update({"running-requests": 2})
         page.update({"x": 2})
-    assert [event["names"] for event in events] == ["Running", "Running, x"]
+        page.update({"x": 3})
+    assert [event["names"] for event in events] == ["Running", "x"]
