@@ -182,6 +182,11 @@ class Engine:
         return not self._running and not self._waiting
 
     @property
+    def running(self) -> Collection[Sequence]:
+        """What holds a slot, in the order in which it was given one."""
+        return self._running.keys()
+
+    @property
     def sequences(self) -> list[Sequence]:
         """What runs, and then what waits, in the order of arrival."""
         return [*self._running, *self._waiting]

@@ -85,7 +85,8 @@ class RequestsInfo:
 class VllmRequestsInfo:
     """vLLM 0.33's: both lists are the same adapters, and a series stays when it is not true any more.
 
-    A state is told from when it is first looked at.
+    What has happened to a request is told to vLLM's metrics with its tokens, so an adapter is listed from the
+    first of them. A state is told from when it is first looked at.
     """
 
     def __init__(self, engine: Engine, max_loras: int) -> None:
@@ -98,7 +99,8 @@ class VllmRequestsInfo:
         stats = self._engine.stats
         if stats.running or stats.adapter_changes != self._seen:
             self._seen = stats.adapter_changes
-            names = ",".join(dict.fromkeys(adapter.name for adapter in self._engine.residency.running))
+            started = (each.adapter for each in self._engine.running if each.revealed)
+            names = ",".join(dict.fromkeys(adapter.name for adapter in started if adapter is not None))
             self._lines.pop(names, None)
             labels = info_labels(self._max_loras, names, names)
             self._lines[names] = exposition.line(INFO, labels, time.time())

@@ -161,9 +161,12 @@ def test_vllms_lists_are_alike_and_its_series_stay() -> None:
     assert page.info() == [("", "")]
     b, a, c = page.load("b", "a", "c")
     rig.add(9, adapter=b)
+    assert page.info() == [("", "")], "not before the first token"
+    rig.go()
     assert page.info() == [("", ""), ("b", "b")]
     rig.add(9, adapter=a)
     rig.add(9, adapter=c)
+    rig.go()
     assert page.info() == [("", ""), ("b", "b"), ("b,a", "b,a")]
     rig.drain()
     shown = page.series()
@@ -188,6 +191,7 @@ def test_vllms_series_are_bounded() -> None:
     page.text()
     for number in range(MOST_SERIES + 10):
         sequence = rig.add(9, adapter=page.load(f"l{number}")[0])
+        rig.go()
         page.text()
         rig.abort(sequence)
     assert len(page.series()) == MOST_SERIES
