@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from llmdsim.engine.sequence import Sequence as EngineSequence
+
 #: `error.type` by HTTP status, for statuses that have a name of their own (vLLM 0.33 error_response.py; the
 #: peer's table for those vLLM never sends).
 _TYPES = {
@@ -173,6 +175,11 @@ def engine_failed() -> ApiError:
     return ApiError(500, "The engine failed, and this request with it.")
 
 
-def gave_up(finish_reason: str | None) -> ApiError:
+def gave_up(sequence: EngineSequence) -> ApiError:
     """The error for a reply that the engine ended before it was complete."""
-    return shutting_down() if finish_reason == "abort" else engine_failed()
+    if sequence.finish_reason == "abort":
+        return shutting_down()
+    remote = sequence.remote_prefill
+    if remote is not None and remote.lost and not remote.recomputes:
+        return ApiError(500, "The KV blocks of the other server's prefill could not be transferred.")
+    return engine_failed()

@@ -71,7 +71,7 @@ class ReplyStream:
 
     def fail(self, sequence: EngineSequence) -> None:
         """Send an error frame and end: what the engine gave up cannot be completed."""
-        self._give_up(gave_up(sequence.finish_reason))
+        self._give_up(gave_up(sequence))
 
     def wait_for_reader(self, choice: StreamedChoice, sequence: EngineSequence) -> None:
         """Keep what is due until the client reads on; its bytes are made only then."""

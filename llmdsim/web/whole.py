@@ -110,7 +110,7 @@ class WholeReply:
 
     def fail(self, sequence: EngineSequence) -> None:
         self._abort_all()
-        self._refuse(gave_up(sequence.finish_reason))
+        self._refuse(gave_up(sequence))
 
     def _abort_all(self) -> None:
         # Emptied first: the sequences hold this sink, and a cycle would wait for the collector.

@@ -82,7 +82,7 @@ class Background:
             return
         self._followers = []
         if reason == "error":
-            self._break(gave_up(reason))
+            self._break(gave_up(sequence))
         else:
             self._complete(sequence)
 
@@ -90,7 +90,7 @@ class Background:
         followers, self._followers = self._followers, []
         for _, choice in followers:
             choice.fail(sequence)
-        self._break(gave_up(sequence.finish_reason))
+        self._break(gave_up(sequence))
 
     def _complete(self, sequence: EngineSequence) -> None:
         counts = sequence.revealed, sequence.cached_tokens
