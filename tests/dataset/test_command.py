@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -110,6 +111,19 @@ def test_inspecting_tells_lengths_examples_and_faults(
     assert [problem.partition(":")[0] for problem in report["problems"]] == ["row 11", "row 12", "row 13"]
     assert main(["inspect", str(path)]) == 0
     assert "13 rows, 1 prompts, 3 faulty rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("examples", ["1", "200"])
+def test_who_reads_a_part_of_it_ends_it_quietly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], examples: str
+) -> None:
+    path = write(tmp_path / "d", [row("a", "word " * number) for number in range(1, 201)])
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        assert main(["inspect", str(path), "--json", "--examples", examples]) == 1
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
