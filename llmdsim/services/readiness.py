@@ -116,7 +116,7 @@ class Readiness(Service):
             self._wait_for_others()
             return
         where = ", ".join(_where(address) for address in self._addresses)
-        log.info("loading for {seconds:g} seconds at {where}", seconds=seconds, where=where)
+        log.info("loading for {seconds:g} seconds at {where}", seconds=round(seconds, 2), where=where)
         self._loaded = self._clock.callLater(seconds, self._wait_for_others)
         if self._config.startup_serves:
             self._release()
@@ -163,6 +163,9 @@ class Readiness(Service):
             line = (
                 f"llmdsim serves {model} at {where} - try: {curl}/v1/chat/completions -d {shlex.quote(body)}"
             )
+            if self._config.api_key:
+                # Keys are told to nobody, so the word is for people to replace.
+                line += " -H 'Authorization: Bearer KEY'"
             log.info("ready at {where}", where=where)
             if self._config.log_format == "json":
                 line = JsonLines().line({"log_namespace": __name__, "log_format": "{line}", "line": line})

@@ -181,6 +181,26 @@ def test_a_unix_socket_is_told_with_the_option_curl_needs(monkeypatch: pytest.Mo
     assert json.loads(words[5])["model"] == "m"
 
 
+@pytest.mark.parametrize("flags", [(), ("--api-key", "sk-1", "sk-2")])
+def test_the_curl_leaves_room_for_a_key_where_it_takes_one(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    (line,) = ReadinessRig(monkeypatch, tcp("::"), flags=flags).run()
+    words = shlex.split(line.partition(" - try: ")[2])
+    assert words[4:] == (["-H", "Authorization: Bearer KEY"] if flags else [])
+
+
+@pytest.mark.parametrize(("speed", "told"), [("3", "1.33"), ("1", "4"), ("0.001", "4000")])
+def test_the_seconds_of_a_start_are_told_as_people_write_them(
+    monkeypatch: pytest.MonkeyPatch, speed: str, told: str
+) -> None:
+    rig = ReadinessRig(monkeypatch, tcp("::"), flags=(*SLOW, "--speed", speed))
+    with capturedLogs() as logged:
+        rig.run()
+    lines = [event["log_format"].format(**event) for event in logged]
+    assert f"loading for {told} seconds at http://localhost:8000" in lines
+
+
 @pytest.mark.parametrize(
     "model", ["it's", 'a "b"', "a b", "$(id)", "é中😀", "back\\slash", "org/m", "two\nlines"]
 )
