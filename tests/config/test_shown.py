@@ -131,6 +131,14 @@ def test_the_example_file_parses_and_so_does_what_it_offers(tmp_path: Path) -> N
     assert config.prefill_time_per_token == 0.00025
 
 
+def test_the_example_says_which_options_do_nothing_yet() -> None:
+    text = (ROOT / "etc" / "llmdsim.yaml").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        name = line.removeprefix("# ").partition(":")[0]
+        if name in OPTIONS:
+            assert ("not yet effective" in line) is (not OPTIONS[name].effective), line
+
+
 def offered(line: str) -> bool:
     """Whether a comment of the example is an option to uncomment, or a line that belongs to one."""
     return line.split(":", maxsplit=1)[0].replace("_", "-") in OPTIONS or line.startswith(("- ", "  "))
