@@ -25,7 +25,7 @@ def updated(config: Config, changes: Mapping[str, object]) -> Config:
     for name, raw in changes.items():
         option = OPTIONS.get(name)
         if option is None or not option.runtime:
-            raise ConfigError(f"{quoted(name)} is not admin-configurable")
+            raise ConfigError(f"{quoted(name)} is not admin-configurable: {_why_not(name)}")
         if raw is None and not option.many:
             continue
         if option.many:
@@ -37,6 +37,14 @@ def updated(config: Config, changes: Mapping[str, object]) -> Config:
     changed = replace(config, **values, given=config.given | values.keys())
     validate(changed)
     return changed
+
+
+def _why_not(name: str) -> str:
+    """What is to be said of the name of an option that cannot be changed while the daemon runs."""
+    if name in OPTIONS:
+        return "changing it takes a restart"
+    meant = name.lower().replace("_", "-")
+    return f"did you mean {meant}?" if meant in OPTIONS else "there is no such option"
 
 
 def reread(config: Config, fresh: Config) -> Config:
