@@ -259,7 +259,7 @@ class Config:
         1000, "Sequences that may wait; more are refused with 429", low=0, group="Scheduling", effective=True
     )
     lora_max_overtakes: int = option(
-        256,
+        64,
         "Sequences of other LoRA adapters that may be started before one whose adapter has to wait for a "
         "place in the batch; -1 is any number, as in vLLM",
         low=-1,

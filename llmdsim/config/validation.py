@@ -71,6 +71,11 @@ def _broken(config: Config) -> Iterator[str]:
             read_fake_metrics(config.fake_metrics)
         except ValueError as problem:
             yield f"--fake-metrics: {problem}"
+    if 1 < config.data_parallel_size <= config.data_parallel_rank:
+        yield (
+            f"--data-parallel-rank: {config.data_parallel_rank} is none of the {config.data_parallel_size} "
+            "ranks of --data-parallel-size, which begin with 0"
+        )
     ranks = config.data_parallel_size if config.data_parallel_rank < 0 else 1
     if config.port + ranks - 1 > 65535:
         yield f"--data-parallel-size: {ranks} ports from --port {config.port} on end beyond 65535"

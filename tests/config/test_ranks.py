@@ -20,7 +20,7 @@ def config(*flags: str):  # type: ignore[no-untyped-def]
         (("-dpn", "0"), [0]),
         (("-dpn", "5"), [5]),
         (("-dp", "8", "-dpn", "5"), [5]),
-        (("-dp", "2", "-dpn", "5"), [5]),
+        (("-dp", "6", "-dpn", "5"), [5]),
     ],
 )
 def test_the_ranks_are_those_of_the_size_or_the_one_named(flags: tuple[str, ...], numbers: list[int]) -> None:

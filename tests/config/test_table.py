@@ -20,7 +20,7 @@ DEFAULTS: dict[str, object] = {
     "enable-lora": False,
     "lora-info": "auto",
     "lora-load-time": 0.0,
-    "lora-max-overtakes": 256,
+    "lora-max-overtakes": 64,
     "max-loras": 1,
     "max-cpu-loras": 0,
     "max-num-seqs": 5,

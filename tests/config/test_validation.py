@@ -117,6 +117,10 @@ def test_allows(settings: dict[str, object]) -> None:
             "--dataset-table-name: 'a; drop table b' is not a plain name (letters, digits, _)",
         ),
         (
+            {"data_parallel_size": 2, "data_parallel_rank": 2},
+            "--data-parallel-rank: 2 is none of the 2 ranks of --data-parallel-size, which begin with 0",
+        ),
+        (
             {"port": 65529, "data_parallel_size": 8},
             "--data-parallel-size: 8 ports from --port 65529 on end beyond 65535",
         ),
