@@ -11,11 +11,11 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
-from twisted.internet.unix import Port as UnixPort
 
 from llmdsim.config import Config
 from llmdsim.services.listeners import Listeners
 from llmdsim.services.messages import FIRST_SOCKET
+from llmdsim.services.unix_socket import adopt_unix_socket
 
 
 class HeldListeners(Listeners):
@@ -76,13 +76,7 @@ class HandedOver:
         self, address: str, factory: Factory, backlog: int = 50, mode: int = 0o666, wantPID: int = 0
     ) -> IListeningPort:
         with self._next() as opened:
-            # `adoptStreamPort` would let everybody connect.
-            adopted: Any = UnixPort
-            port = adopted._fromListeningDescriptor(self._reactor, opened.fileno(), factory)
-            port.mode = mode
-            port.startListening()
-        listening: IListeningPort = port
-        return listening
+            return adopt_unix_socket(self._reactor, opened.fileno(), factory)
 
     def listenSSL(
         self, port: int, factory: Factory, contextFactory: Any, backlog: int = 50, interface: str = ""

@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from llmdsim.config import Config
+from llmdsim.services.unix_socket import adopt_unix_socket
 from llmdsim.wire.transport import BACKLOG, use_direct_send
 
 log = Logger()
@@ -107,9 +108,13 @@ class Listeners(Service):
                 family = probe.family
         except OSError as problem:
             raise StartFailure(f"{what}: {_short(problem)}") from None
+        if family == socket.AF_UNIX:
+            with socket.socket(fileno=descriptor) as opened:
+                opened.setblocking(False)
+                self.ports.append(adopt_unix_socket(self._reactor, descriptor, self._site))
+            return
         endpoint = AdoptedStreamServerEndpoint(self._reactor, descriptor, family)  # type: ignore[no-untyped-call]
-        opened = endpoint.listen(self._site)  # type: ignore[no-untyped-call]
-        self.ports.append(_result(opened, what))
+        self.ports.append(_result(endpoint.listen(self._site), what))  # type: ignore[no-untyped-call]
 
     def _listen(self, flag: str, description: str, site: Factory) -> IListeningPort:
         what = f"{flag} {description}"

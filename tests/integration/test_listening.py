@@ -144,6 +144,7 @@ def test_the_sockets_of_systemds_default_and_a_unix_one(tmp_path: Path) -> None:
         contextlib.closing(socket.socket(socket.AF_UNIX)) as unix,
     ):
         unix.bind(path)
+        os.chmod(path, 0o600)
         unix.listen()
         with activated(tcp, unix) as daemon:
             assert answers("127.0.0.1", daemon.port)
@@ -151,6 +152,8 @@ def test_the_sockets_of_systemds_default_and_a_unix_one(tmp_path: Path) -> None:
             with Connection(path) as connection:
                 connection.request("GET", "/health")
                 assert connection.read_reply().status == 200
+            assert os.stat(path).st_mode & 0o777 == 0o600
+        assert os.path.exists(path), "systemd goes on listening there"
 
 
 def test_requests_that_came_before_the_start_are_answered() -> None:

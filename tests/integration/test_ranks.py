@@ -338,6 +338,24 @@ def test_endpoints_go_to_the_ranks_in_order(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ranks_that_outlive_the_main_process_leave_the_next_server_its_sockets(tmp_path: Path) -> None:
+    endpoints = ("--listen", f"unix:{tmp_path / 'a'}", f"unix:{tmp_path / 'b'}", "--data-parallel-size", "2")
+    with Daemon(*PACE, *endpoints, port=1) as first, Connection(str(tmp_path / "b")) as running:
+        (child,) = children_of(first.process.pid)
+        running.post("/v1/completions", STREAM)
+        running.read_head()
+        first.signal(signal.SIGKILL)
+        first.wait()
+        with Daemon(*PACE, *endpoints, port=1):
+            assert list(running.events())[-1].data == "[DONE]"
+            eventually(lambda: gone(child))
+            with Connection(str(tmp_path / "b")) as connection:
+                connection.request("GET", "/health")
+                assert connection.read_reply().status == 200
+        first.kill()
+    assert list(tmp_path.iterdir()) == []
+
+
 #: Puts the listening sockets of its arguments where systemd would, and becomes the daemon.
 AS_SYSTEMD = """
 import os, sys

@@ -168,9 +168,9 @@ def test_a_host_without_ipv6_is_told_so(stderr: io.StringIO) -> None:
 
 
 def test_sockets_of_systemd_are_used_instead_of_the_port() -> None:
-    descriptors = handed_over(), handed_over(socket.AF_UNIX)
+    descriptors = handed_over(), handed_over(socket.AF_INET6)
     rig = Rig(inherited=descriptors)
-    assert rig.start() == [("adopted", socket.AF_INET), ("adopted", socket.AF_UNIX)]
+    assert rig.start() == [("adopted", socket.AF_INET), ("adopted", socket.AF_INET6)]
     # The reactor has its own copies by now.
     for descriptor in descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
