@@ -113,8 +113,21 @@ def _undecoded(text: str) -> bool:
 
 def _object(option: Option, raw: object) -> dict[str, object]:
     # Through JSON and back, so that what YAML alone knows (dates, integer keys) cannot turn up later.
-    data = raw if isinstance(raw, str) else msgspec.json.encode(raw)
+    if isinstance(raw, str):
+        data: str | bytes = raw
+    else:
+        _refuse_endless(raw)
+        data = msgspec.json.encode(raw)
     return msgspec.json.decode(data, type=dict[str, object])
+
+
+def _refuse_endless(data: object) -> None:
+    """Raises ValueError for numbers that are none in JSON, which would become null there."""
+    if isinstance(data, float) and not math.isfinite(data):
+        raise ValueError(data)
+    if isinstance(data, dict | list):
+        for each in data.values() if isinstance(data, dict) else data:
+            _refuse_endless(each)
 
 
 def _document(option: Option, raw: object) -> dict[str, object]:

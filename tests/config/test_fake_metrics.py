@@ -218,6 +218,20 @@ def test_updates_do_not_pile_up_unknown_members() -> None:
     assert updated(config, {"fake-metrics": {}}).fake_metrics == {"running-requests": 1}
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("member", ["running-requests", "kv-cache-usage", "total-prompt-tokens", "unknown"])
+def test_numbers_that_are_none_in_json_are_refused(member: str, number: float, tmp_path: Path) -> None:
+    """They are no null either, which would take a member off the page."""
+    config = started(**{"running-requests": 1})
+    for value in (number, [number], {"stop": number}):
+        with pytest.raises(ConfigError, match="fake-metrics"):
+            updated(config, {"fake-metrics": {member: value}})
+    path = tmp_path / "metrics.yaml"
+    path.write_text(f"{member}: .{str(number).removeprefix('-')}\n")
+    with pytest.raises(ConfigError, match="fake-metrics"):
+        parse(["--model", "m", "--fake-metrics", str(path)], {})
+
+
 @pytest.mark.parametrize("tokens", ["prompt", "generation"])
 def test_a_new_list_takes_the_total_away(tokens: str) -> None:
     counts, total = f"request-{tokens}-tokens", f"total-{tokens}-tokens"
