@@ -63,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _build(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
+    if output.is_dir():
+        return _fail(f"{output} is a folder")
     if output.exists() and not arguments.force:
         return _fail(f"{output} exists; --force replaces it")
     try:

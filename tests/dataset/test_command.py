@@ -58,6 +58,17 @@ def test_nothing_is_replaced_unasked(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["inspect", str(path), "--table-name", "order"]) == 0
 
 
+@pytest.mark.parametrize("folder", ["", ".", "..", "/", "made"])
+def test_a_folder_is_no_place_for_a_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    (tmp_path / "made").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", str(SAMPLE), "-o", folder, "--force"]) == 1
+    assert capsys.readouterr().err.endswith("is a folder\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
 def test_problems_are_told_and_left_out_or_are_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
