@@ -23,6 +23,9 @@ log = Logger()
 #: Operations that are no administration: those that vLLM has among its routes for everybody.
 _OTHERS = frozenset(("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/inference/v1/abort_requests"))
 
+#: How many that were asked for at one rank may be under way on all: they go on although their clients leave.
+MOST_UNDER_WAY = 256
+
 
 class Order(msgspec.Struct, frozen=True):
     """An operation as one rank tells another of it; whoever ordered it was let in there."""
@@ -100,6 +103,7 @@ class Operations:
     def __init__(self, number: int, route: Callable[[Request], None]) -> None:
         self._number = number
         self._route = route
+        self._under_way = 0
         self.elsewhere: Callable[[Order], Deferred[dict[int, Answer]]] = _alone
 
     def perform(self, order: Order) -> Deferred[Answer]:
@@ -121,10 +125,21 @@ class Operations:
             if request.query and read_query(RanksQuery, request).all_ranks:
                 # What has begun is done everywhere, whether or not somebody waits for the answer.
                 request.on_lost = _let_be
-                return Deferred.fromCoroutine(self._do_everywhere(request))
+                return Deferred.fromCoroutine(self._do_one_of_many(request))
             return handler(request, **variables)
 
         return reach
+
+    async def _do_one_of_many(self, request: Request) -> None:
+        if self._under_way == MOST_UNDER_WAY:
+            raise ApiError(
+                503, f"{MOST_UNDER_WAY} operations on all ranks are under way; wait for one of them."
+            )
+        self._under_way += 1
+        try:
+            await self._do_everywhere(request)
+        finally:
+            self._under_way -= 1
 
     async def _do_everywhere(self, request: Request) -> None:
         if len(request.body) > LONG_BODY:

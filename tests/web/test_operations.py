@@ -160,6 +160,25 @@ def test_it_is_done_everywhere_though_its_client_leaves(processes: bool) -> None
     assert [event for event in logged if event.get("log_failure")] == [], "what comes of it is heard"
 
 
+def test_no_more_are_under_way_than_a_bound(processes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay, with what they hold, though their clients leave."""
+    monkeypatch.setattr("llmdsim.web.operations.MOST_UNDER_WAY", 3)
+    made = ranks(processes, *SLOW, size=2)
+    made.send(1, CHAT, fields(CHAT))
+    for _ in range(3):
+        made.send(0, "/pause?all_ranks=1&mode=wait").rst()
+        made.settle()
+    assert made.post(0, "/pause?all_ranks=1").status == 503
+    assert made.post(0, "/admin/config", {}).status == 200, "of this rank alone"
+    assert made.post(1, "/admin/config?all_ranks=1", {}).status == 200, "each rank has its own bound"
+    with capturedLogs():
+        made.rigs[1].clock.pump([0.5] * 12)
+    made.settle()
+    for _ in range(4):
+        assert made.post(0, "/resume?all_ranks=1").status == 200
+        assert made.post(0, "/admin/config?all_ranks=1", {"speed": "x"}).status == 400
+
+
 def test_the_gate_is_passed_once(processes: bool) -> None:
     """Whoever has no key reaches no rank, and the root path of a proxy is none of theirs."""
     made = ranks(processes, "--api-key", "k", "--root-path", "/llm")
