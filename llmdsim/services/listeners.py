@@ -13,14 +13,14 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet import error
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
-from twisted.internet.endpoints import AdoptedStreamServerEndpoint, serverFromString
+from twisted.internet.endpoints import AdoptedStreamServerEndpoint, UNIXServerEndpoint, serverFromString
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from llmdsim.config import Config
-from llmdsim.services.unix_socket import adopt_unix_socket
+from llmdsim.services.unix_socket import adopt_unix_socket, remove_own_remains
 from llmdsim.wire.transport import BACKLOG, use_direct_send
 
 log = Logger()
@@ -120,6 +120,8 @@ class Listeners(Service):
         what = f"{flag} {description}"
         try:
             endpoint = serverFromString(self._reactor, description)  # type: ignore[no-untyped-call]
+            if isinstance(endpoint, UNIXServerEndpoint):
+                remove_own_remains(endpoint._address)
             opened = endpoint.listen(site)
         except Exception as problem:
             raise StartFailure(f"{what}: not an endpoint: {_short(problem)}") from None

@@ -1,4 +1,4 @@
-"""Unix sockets that another process has opened, and whose files stay as they are."""
+"""Unix sockets that another process has opened, whose files stay as they are, or has left behind."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
 from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory
 from twisted.internet.unix import Port
 from twisted.python.failure import Failure
 
 from llmdsim.config import parse
-from llmdsim.services.listeners import Listeners
-from llmdsim.services.unix_socket import adopt_unix_socket
+from llmdsim.services.listeners import Listeners, StartFailure
+from llmdsim.services.unix_socket import adopt_unix_socket, remove_own_remains
 
 
 class Reactor:
@@ -22,6 +23,13 @@ class Reactor:
 
     def __init__(self) -> None:
         self.reading: list[Any] = []
+
+    def listenUNIX(
+        self, address: str, factory: Any, backlog: int = 50, mode: int = 0o666, wantPID: int = 0
+    ) -> Any:
+        port = Port(address, factory, backlog, mode, self, wantPID)  # type: ignore[arg-type]
+        port.startListening()  # type: ignore[no-untyped-call]
+        return port
 
     def addReader(self, port: Any) -> None:
         self.reading.append(port)
@@ -84,3 +92,43 @@ def test_one_of_systemd_is_served_and_does_not_block(tmp_path: Path) -> None:
         assert not os.path.exists(f"/proc/self/fd/{descriptor}"), "the port has its own"
         ended(port)
     assert path.is_socket()
+
+
+def left_behind(path: Path, number: int) -> None:
+    """What a process of that number leaves when it is killed."""
+    opened(path).close()
+    path.with_name(f"{path.name}.lock").symlink_to(str(number))
+
+
+@pytest.mark.parametrize("only_the_lock", [False, True])
+def test_a_process_of_the_same_number_left_nothing_that_stops_us(tmp_path: Path, only_the_lock: bool) -> None:
+    """In a container the number is the same at each start."""
+    path, reactor = tmp_path / "s", Reactor()
+    left_behind(path, os.getpid())
+    if only_the_lock:
+        path.unlink()
+    config = parse(["--model", "m", "--listen", f"unix:{path}"], {})
+    listeners = Listeners(config, [Factory()], (), reactor, foreground=False)
+    listeners.privilegedStartService()
+    (port,) = listeners.ports
+    assert reactor.reading == [port]
+    again = Listeners(config, [Factory()], (), reactor, foreground=False)
+    with pytest.raises(StartFailure, match="Cannot acquire lock"):
+        again.privilegedStartService()
+    assert path.is_socket()
+    ended(port)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_anothers_or_no_socket_is_left_alone(tmp_path: Path) -> None:
+    left_behind(tmp_path / "a", os.getppid())
+    remove_own_remains(str(tmp_path / "a"))
+    left_behind(tmp_path / "b", os.getpid())
+    (tmp_path / "b").unlink()
+    (tmp_path / "b").write_text("mine")
+    remove_own_remains(str(tmp_path / "b"))
+    (tmp_path / "c.lock").write_text("no link")
+    opened(tmp_path / "c").close()
+    remove_own_remains(str(tmp_path / "c"))
+    remove_own_remains(str(tmp_path / "d"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.lock", "b", "b.lock", "c", "c.lock"]
