@@ -52,7 +52,10 @@ def _broken(config: Config) -> Iterator[str]:
         yield "--self-signed-certs: cannot be used together with --ssl-certfile and --ssl-keyfile"
     if config.dataset_url and not config.dataset_path:
         yield "--dataset-url: needs --dataset-path, the file to download to"
-    if config.dataset_url and not _is_http(config.dataset_url):
+    if re.match(r"[^/]*//[^/?#]*@", config.dataset_url):
+        # Not shown: what stands there is a secret.
+        yield "--dataset-url: a user or a password in the URL cannot be used"
+    elif config.dataset_url and not _is_http(config.dataset_url):
         yield f"--dataset-url: {config.dataset_url!r} is not a URL of http or https"
     if config.mode == "echo" and (config.dataset_path or config.dataset_url):
         yield "--dataset-path and --dataset-url: cannot be used with --mode echo"

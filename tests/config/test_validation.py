@@ -100,6 +100,10 @@ def test_allows(settings: dict[str, object]) -> None:
             {"self_signed_certs": True, "ssl_certfile": "c", "ssl_keyfile": "k"},
             "--self-signed-certs: cannot be used together with --ssl-certfile and --ssl-keyfile",
         ),
+        (
+            {"dataset_path": "d", "dataset_url": "https://user:secret@h/u"},
+            "--dataset-url: a user or a password in the URL cannot be used",
+        ),
         ({"dataset_url": "u"}, "--dataset-url: needs --dataset-path, the file to download to"),
         *(
             (
