@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from sys import maxsize
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from llmdsim.engine.sequence import Sequence
 
@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     from llmdsim.engine.stats import Stats
 
 Limit: TypeAlias = Literal["max_num_queued_reqs", "max_num_queued_tokens"]
+
+
+class AdmissionSettings(Protocol):
+    """The options it reads; of the last two None is no limit."""
+
+    @property
+    def max_num_seqs(self) -> int: ...
+    @property
+    def max_waiting_queue_length(self) -> int: ...
+    @property
+    def max_num_queued_reqs(self) -> int | None: ...
+    @property
+    def max_num_queued_tokens(self) -> int | None: ...
 
 
 class QueueFull(Exception):
@@ -29,16 +42,18 @@ class Overloaded(Exception):
 class Admission:
     """Looks at each request before any of it is taken, and counts those that are refused.
 
-    `places` are slots and places in the queue. The limits are those of vLLM 0.33 (v1/engine/async_llm.py): on
-    sequences that have not ended, and on the prompt tokens of those that have had no first token.
+    There is room for as many as there are slots and places in the queue. The limits are those of vLLM 0.33
+    (v1/engine/async_llm.py): on sequences that have not ended, and on the prompt tokens of those that have
+    had no first token.
     """
 
     __slots__ = ("_max_reqs", "_max_tokens", "_most", "_stats", "prefill_tokens")
 
-    def __init__(self, places: int, max_reqs: int | None, max_tokens: int | None, stats: Stats) -> None:
-        self._max_reqs = maxsize if max_reqs is None else max_reqs
-        self._max_tokens = maxsize if max_tokens is None else max_tokens
-        self._most = min(places, self._max_reqs)
+    def __init__(self, settings: AdmissionSettings, stats: Stats) -> None:
+        reqs, tokens = settings.max_num_queued_reqs, settings.max_num_queued_tokens
+        self._max_reqs = maxsize if reqs is None else reqs
+        self._max_tokens = maxsize if tokens is None else tokens
+        self._most = min(settings.max_num_seqs + settings.max_waiting_queue_length, self._max_reqs)
         self._stats = stats
         #: Prompt tokens of what was taken and has had no first token.
         self.prefill_tokens = 0

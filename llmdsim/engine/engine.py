@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
 
 from llmdsim.engine.adapters import Adapter
-from llmdsim.engine.admission import Admission
+from llmdsim.engine.admission import Admission, AdmissionSettings
 from llmdsim.engine.pacing import Pacing
-from llmdsim.engine.residency import Residency
+from llmdsim.engine.residency import Residency, ResidencySettings
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import RemotePrefill
@@ -23,12 +24,17 @@ MOST_WRITING = 5e-3
 COMPLETE = ("stop", "length")
 
 
-class Engine:
-    """Runs at most `max_num_seqs` sequences and queues at most `max_waiting` more.
+class EngineSettings(AdmissionSettings, ResidencySettings, Protocol):
+    """The options it reads."""
 
-    First come, first served or, `by_priority`, the least `priority` first. `residency` says which adapters
-    may run together; `max_overtakes` is as in `Waiting`, and `max_num_queued_reqs` and
-    `max_num_queued_tokens` are the limits of `Admission`.
+    @property
+    def scheduling_policy(self) -> str: ...
+    @property
+    def lora_max_overtakes(self) -> int: ...
+
+
+class Engine:
+    """Runs sequences, as `Admission` takes them in, `Waiting` orders them and `Residency` lets them start.
 
     `write` makes the reply of a sequence at the moment it is given a slot. Time is passed in, in monotonic
     seconds; `seconds` tells it anew, to see how long writing took. `faults` collects what sinks and `write`
@@ -37,35 +43,27 @@ class Engine:
 
     def __init__(
         self,
-        max_num_seqs: int,
-        max_waiting: int,
+        settings: EngineSettings,
         pacing: Pacing,
         write: Callable[[Ask], Reply],
         stats: Stats,
         seconds: Callable[[], float],
-        residency: Residency,
-        by_priority: bool = False,
-        max_overtakes: int = -1,
-        max_num_queued_reqs: int | None = None,
-        max_num_queued_tokens: int | None = None,
     ) -> None:
         self.stats = stats
         self.pacing = pacing
-        self.residency = residency
+        self.residency = Residency(settings)
         self.faults: list[tuple[Sequence, Exception]] = []
-        self._admission = Admission(
-            max_num_seqs + max_waiting, max_num_queued_reqs, max_num_queued_tokens, stats
-        )
-        self._max_num_seqs = max_num_seqs
+        self._admission = Admission(settings, stats)
+        self._max_num_seqs = settings.max_num_seqs
         #: How many may run: none while admission is held.
-        self._slots = max_num_seqs
+        self._slots = settings.max_num_seqs
         self._write = write
         self._seconds = seconds
         #: How long this turn's starts took: what a client may ask for takes milliseconds to write.
         self._writing = 0.0
         #: Whether some were not started for want of that time.
         self._interrupted = False
-        self._waiting = Waiting(by_priority, max_overtakes)
+        self._waiting = Waiting(settings.scheduling_policy == "priority", settings.lora_max_overtakes)
         self._running: dict[Sequence, None] = {}
         self._admitting = False
 

@@ -14,7 +14,6 @@ from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
-from llmdsim.engine.residency import Residency
 from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import Transfers
 from llmdsim.metrics import (
@@ -75,19 +74,7 @@ class Rank(Service):
         self.stats = Stats(config.max_model_len, config.block_size)
         self._latency = latency = Latency(config)
         self.author = author = Author(config, tokenizer)
-        self.engine = Engine(
-            max_num_seqs=config.max_num_seqs,
-            max_waiting=config.max_waiting_queue_length,
-            pacing=PerRequestPacing(latency),
-            write=author.write,
-            stats=self.stats,
-            seconds=clock.seconds,
-            residency=Residency(config),
-            max_overtakes=config.lora_max_overtakes,
-            by_priority=config.scheduling_policy == "priority",
-            max_num_queued_reqs=config.max_num_queued_reqs,
-            max_num_queued_tokens=config.max_num_queued_tokens,
-        )
+        self.engine = Engine(config, PerRequestPacing(latency), author.write, self.stats, clock.seconds)
         self.driver = EngineDriver(self.engine, clock)
         self.context = Context(
             config=config,

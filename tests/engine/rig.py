@@ -9,7 +9,6 @@ from llmdsim.engine.adapters import Adapter
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
-from llmdsim.engine.residency import Residency
 from llmdsim.engine.sequence import Family, Sequence
 from llmdsim.engine.stats import Stats
 from llmdsim.reply.plan import Plan
@@ -39,6 +38,11 @@ class Settings:
     time_to_generate_image: float = 0.0
     time_to_generate_image_std_dev: float = 0.0
     max_num_seqs: int = 4
+    max_waiting_queue_length: int = 100
+    max_num_queued_reqs: int | None = None
+    max_num_queued_tokens: int | None = None
+    scheduling_policy: str = "fcfs"
+    lora_max_overtakes: int = -1
     max_loras: int = 1
     max_cpu_loras: int = 0
     lora_load_time: float = 0.0
@@ -111,39 +115,19 @@ class Log:
 
 
 class Rig:
-    """An engine, and `now`, which only the test moves."""
+    """An engine, and `now`, which only the test moves. `more` are fields of `Settings`."""
 
-    def __init__(
-        self,
-        slots: int = 2,
-        waiting: int = 100,
-        *,
-        by_priority: bool = False,
-        max_overtakes: int = -1,
-        max_reqs: int | None = None,
-        max_tokens: int | None = None,
-        **more: object,
-    ) -> None:
+    def __init__(self, slots: int = 2, waiting: int = 100, **more: object) -> None:
         self.now = 4096.0  # not 0, which is what a time nobody set would be
         self.started: list[Sequence] = []
-        self.settings = Settings(max_num_seqs=slots, **more)  # type: ignore[arg-type]
+        self.settings = Settings(  # type: ignore[arg-type]
+            max_num_seqs=slots, max_waiting_queue_length=waiting, **more
+        )
         self.settings.max_cpu_loras = self.settings.max_cpu_loras or self.settings.max_loras
         self.latency = Latency(self.settings)
         self.pacing = PerRequestPacing(self.latency)
         self.stats = Stats(max_model_len=4096)
-        self.engine = Engine(
-            slots,
-            waiting,
-            self.pacing,
-            self._write,
-            self.stats,
-            lambda: self.now,
-            Residency(self.settings),
-            by_priority,
-            max_overtakes,
-            max_reqs,
-            max_tokens,
-        )
+        self.engine = Engine(self.settings, self.pacing, self._write, self.stats, lambda: self.now)
         self._by_ask: dict[Ask, Sequence] = {}
 
     def _write(self, ask: Ask) -> Reply:

@@ -116,7 +116,7 @@ def stream(rig: Rig, one: Adapter, times: int) -> None:
 @pytest.mark.parametrize("bound", [0, 1, 3, 16])
 def test_no_more_than_the_bound_overtake_one_that_is_passed_over(bound: int) -> None:
     one, two = adapters(2)
-    rig = Rig(4, max_overtakes=bound, time_to_first_token=1.0)
+    rig = Rig(4, lora_max_overtakes=bound, time_to_first_token=1.0)
     rig.add(adapter=one)
     waits = rig.add(adapter=two)
     stream(rig, one, bound + 20)
@@ -138,7 +138,7 @@ def test_without_a_bound_one_may_be_overtaken_for_ever_as_in_vllm() -> None:
 
 def test_the_bound_does_not_hold_back_the_base_model() -> None:
     one, two = adapters(2)
-    rig = Rig(4, max_overtakes=0, time_to_first_token=1.0)
+    rig = Rig(4, lora_max_overtakes=0, time_to_first_token=1.0)
     first = rig.add(adapter=one)
     waits = rig.add(adapter=two)
     later = rig.add(adapter=one)
@@ -150,7 +150,7 @@ def test_the_bound_does_not_hold_back_the_base_model() -> None:
 
 def test_the_base_model_overtakes_nobody() -> None:
     one, two = adapters(2)
-    rig = Rig(8, max_overtakes=2, time_to_first_token=1.0)
+    rig = Rig(8, lora_max_overtakes=2, time_to_first_token=1.0)
     rig.add(adapter=one)
     waits = rig.add(adapter=two)
     for adapter in (None, None, None, one, one, one):
@@ -162,7 +162,7 @@ def test_the_base_model_overtakes_nobody() -> None:
 
 def test_those_that_came_before_it_do_not_overtake_it() -> None:
     one, two = adapters(2)
-    rig = Rig(2, max_overtakes=0, time_to_first_token=1.0, inter_token_latency=1.0)
+    rig = Rig(2, lora_max_overtakes=0, time_to_first_token=1.0, inter_token_latency=1.0)
     running = rig.add(adapter=one)
     held = rig.add(9, adapter=one)
     before = rig.add(adapter=one)
@@ -178,7 +178,7 @@ def test_those_that_came_before_it_do_not_overtake_it() -> None:
 
 def test_each_one_that_is_passed_over_has_the_bound_anew() -> None:
     one, two = adapters(2)
-    rig = Rig(4, max_overtakes=2, time_to_first_token=1.0)
+    rig = Rig(4, lora_max_overtakes=2, time_to_first_token=1.0)
     stream(rig, one, 1)
     first = rig.add(adapter=two)
     stream(rig, one, 9)

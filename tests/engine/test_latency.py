@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import mean, stdev
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmdsim.config import parse
-from llmdsim.engine.latency import Latency, varied
+from llmdsim.engine.latency import Latency, LatencySettings, varied
 from tests.engine.rig import Settings
 
 PER_TOKEN = {"prefill_overhead": 0.03, "prefill_time_per_token": 0.00025}
@@ -177,11 +177,10 @@ def test_only_what_differs_is_a_change() -> None:
     settings = Settings(inter_token_latency=0.02)
     latency = Latency(settings)
     assert not latency.configure(replace(settings, seed=5))
-    for field in fields(Settings):
-        if field.name not in ("seed", "max_num_seqs", "max_loras", "max_cpu_loras", "lora_load_time"):
-            changed = "constant" if field.name == "latency_calculator" else 7.0
-            assert latency.configure(replace(settings, **{field.name: changed})), field.name  # type: ignore[arg-type]
-            assert latency.configure(settings), field.name
+    for name in sorted(vars(LatencySettings).keys() & vars(settings).keys() - {"seed", "max_num_seqs"}):
+        changed = "constant" if name == "latency_calculator" else 7.0
+        assert latency.configure(replace(settings, **{name: changed})), name  # type: ignore[arg-type]
+        assert latency.configure(settings), name
     assert latency.gap(1) == 0.02
 
 

@@ -27,7 +27,7 @@ def choices(rig: Rig, n: int, prompt: int = 5, **ask: object) -> list[Sequence]:
 
 
 def test_running_and_waiting_ones_count_and_ended_ones_do_not() -> None:
-    rig = Rig(slots=1, max_reqs=2, time_to_first_token=TICK)
+    rig = Rig(slots=1, max_num_queued_reqs=2, time_to_first_token=TICK)
     running, _ = rig.add(), rig.add()
     assert limit_met(rig.add) == "max_num_queued_reqs"
     rig.abort(running)
@@ -39,7 +39,7 @@ def test_running_and_waiting_ones_count_and_ended_ones_do_not() -> None:
 
 @pytest.mark.parametrize(("busy", "n", "fits"), [(0, 3, True), (0, 4, False), (1, 2, True), (1, 3, False)])
 def test_all_choices_count_or_none_is_taken(busy: int, n: int, fits: bool) -> None:
-    rig = Rig(slots=8, max_reqs=3, time_to_first_token=TICK)
+    rig = Rig(slots=8, max_num_queued_reqs=3, time_to_first_token=TICK)
     for _ in range(busy):
         rig.add()
     made = choices(rig, n)
@@ -48,21 +48,21 @@ def test_all_choices_count_or_none_is_taken(busy: int, n: int, fits: bool) -> No
 
 
 def test_a_limit_of_no_sequence_lets_nothing_in() -> None:
-    assert limit_met(Rig(max_reqs=0).add) == "max_num_queued_reqs"
-    assert limit_met(Rig(max_tokens=0).add) == "max_num_queued_tokens"
+    assert limit_met(Rig(max_num_queued_reqs=0).add) == "max_num_queued_reqs"
+    assert limit_met(Rig(max_num_queued_tokens=0).add) == "max_num_queued_tokens"
 
 
 @pytest.mark.parametrize(("before", "refused"), [(9, False), (10, True), (11, True)])
 def test_a_backlog_as_long_as_the_limit_refuses_and_ones_own_prompt_does_not_count(
     before: int, refused: bool
 ) -> None:
-    rig = Rig(slots=4, max_tokens=10, time_to_first_token=TICK)
+    rig = Rig(slots=4, max_num_queued_tokens=10, time_to_first_token=TICK)
     rig.add(prompt=range(before))
     assert bool(limit_met(lambda: rig.add(prompt=range(1000)))) == refused
 
 
 def test_the_first_token_takes_a_prompt_out_of_the_backlog() -> None:
-    rig = Rig(slots=1, max_tokens=5, time_to_first_token=TICK, inter_token_latency=TICK)
+    rig = Rig(slots=1, max_num_queued_tokens=5, time_to_first_token=TICK, inter_token_latency=TICK)
     rig.add(3)
     assert limit_met(rig.add) == "max_num_queued_tokens"
     rig.go(TICK)
@@ -74,7 +74,7 @@ def test_the_first_token_takes_a_prompt_out_of_the_backlog() -> None:
 
 
 def test_choices_of_one_prompt_are_in_the_backlog_one_by_one() -> None:
-    rig = Rig(slots=1, max_tokens=15, time_to_first_token=TICK)
+    rig = Rig(slots=1, max_num_queued_tokens=15, time_to_first_token=TICK)
     rig.submit(*choices(rig, 2))
     assert limit_met(rig.add) == ""
     assert rig.engine.prefill_tokens == 15
@@ -86,20 +86,20 @@ def test_prompts_of_one_request_find_those_before_them_in_the_backlog(
     prompts: int, n: int, fits: bool
 ) -> None:
     """As vLLM, whose prompts come one after another; but none is taken for a while and then aborted."""
-    rig = Rig(slots=99, max_tokens=10, time_to_first_token=TICK)
+    rig = Rig(slots=99, max_num_queued_tokens=10, time_to_first_token=TICK)
     made = [choice for _ in range(prompts) for choice in choices(rig, n)]
     assert limit_met(lambda: rig.submit(*made)) == ("" if fits else "max_num_queued_tokens")
     assert rig.stats.running == (prompts * n if fits else 0)
 
 
 def test_limits_come_before_the_queue_and_requests_before_tokens() -> None:
-    rig = Rig(slots=1, waiting=0, max_reqs=1, max_tokens=1, time_to_first_token=TICK)
+    rig = Rig(slots=1, waiting=0, max_num_queued_reqs=1, max_num_queued_tokens=1, time_to_first_token=TICK)
     rig.add()
     assert limit_met(rig.add) == "max_num_queued_reqs"
-    rig = Rig(slots=1, waiting=0, max_reqs=2, max_tokens=1, time_to_first_token=TICK)
+    rig = Rig(slots=1, waiting=0, max_num_queued_reqs=2, max_num_queued_tokens=1, time_to_first_token=TICK)
     rig.add()
     assert limit_met(rig.add) == "max_num_queued_tokens"
-    rig = Rig(slots=1, waiting=0, max_reqs=2, max_tokens=6, time_to_first_token=TICK)
+    rig = Rig(slots=1, waiting=0, max_num_queued_reqs=2, max_num_queued_tokens=6, time_to_first_token=TICK)
     rig.add()
     with pytest.raises(QueueFull):
         rig.add()
@@ -161,7 +161,7 @@ def test_a_sink_that_fails_with_the_first_token_leaves_it_once() -> None:
 
 
 def test_what_takes_no_time_is_checked_and_not_taken() -> None:
-    rig = Rig(slots=1, waiting=0, max_reqs=3, max_tokens=10, time_to_first_token=TICK)
+    rig = Rig(slots=1, waiting=0, max_num_queued_reqs=3, max_num_queued_tokens=10, time_to_first_token=TICK)
     rig.add()
     rig.engine.check_prompts([4, 100])  # it needs no place in the queue
     assert limit_met(lambda: rig.engine.check_prompts([1, 1, 1])) == "max_num_queued_reqs"

@@ -115,8 +115,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.rig = Rig(
             slots,
             limit,
-            max_reqs=max_reqs,
-            max_tokens=max_tokens,
+            max_num_queued_reqs=max_reqs,
+            max_num_queued_tokens=max_tokens,
             time_to_first_token=ttft,
             inter_token_latency=itl,
             inter_token_latency_std_dev=std_dev,

@@ -41,7 +41,7 @@ def test_when_nothing_that_waits_can_start_the_engine_sleeps() -> None:
 
 
 def test_the_least_priority_comes_first_and_equals_in_order() -> None:
-    rig = Rig(slots=1, by_priority=True, inter_token_latency=1.0)
+    rig = Rig(slots=1, scheduling_policy="priority", inter_token_latency=1.0)
     running = rig.add(100)
     late = rig.add(priority=5)
     first = rig.add(priority=-1)
@@ -51,7 +51,7 @@ def test_the_least_priority_comes_first_and_equals_in_order() -> None:
     assert rig.started == [running, first, second, late]
 
 
-def test_without_by_priority_it_counts_for_nothing() -> None:
+def test_without_that_policy_a_priority_counts_for_nothing() -> None:
     rig = Rig(slots=1, inter_token_latency=1.0)
     running = rig.add(100)
     first, second = rig.add(priority=5), rig.add(priority=-5)
