@@ -73,10 +73,10 @@ class Engine:
         Raises QueueFull, and takes none, when they do not all find a slot or a place in the queue, and
         Overloaded when they would exceed a limit.
         """
-        self._admission.take(sequences, self.stats.running + len(self._waiting))
+        self._admission.take(sequences, self.stats.running + self._waiting.length)
         if (
             len(sequences) == 1
-            and not self._waiting
+            and not self._waiting.length
             and not self._admitting
             and self.stats.running < self._slots
             and self._writing < MOST_WRITING
@@ -167,7 +167,7 @@ class Engine:
 
     def check_prompts(self, lengths: list[int]) -> None:
         """Raise Overloaded for prompts of so many tokens, which are done at once and never submitted."""
-        self._admission.check_prompts(lengths, self.stats.running + len(self._waiting))
+        self._admission.check_prompts(lengths, self.stats.running + self._waiting.length)
 
     @property
     def prefill_tokens(self) -> int:
@@ -306,7 +306,7 @@ class Engine:
     def _finish(self, sequence: Sequence, reason: str, now: float) -> None:
         self._end(sequence, reason, now)
         self._tell(sequence, now)
-        if self._waiting:
+        if self._waiting.length:
             self._admit(now)
 
     def _tell(self, sequence: Sequence, now: float) -> None:

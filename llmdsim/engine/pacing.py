@@ -74,7 +74,8 @@ class PerRequestPacing:
         elif lasts is None:
             lasts = latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
         heappush(self._heap, (now + lasts, next(self._serial), sequence, lasts))
-        self._draw_tail(sequence)
+        if sequence.ask.plan is not None:
+            self._draw_tail(sequence)
 
     def _fall_back(self, sequence: Sequence, now: float, running: int) -> None:
         """A transfer has failed: unless that ends the sequence, its prompt is prefilled here."""
