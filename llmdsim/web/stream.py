@@ -44,8 +44,7 @@ class ReplyStream:
 
     def sinks(self) -> list[StreamedChoice]:
         """A sink for each choice, for its sequence to keep."""
-        kind = StreamedChoice if self.wants.interval == 1 else JoiningChoice
-        return [kind(self, index, choice) for index, choice in enumerate(self.wants.choices)]
+        return [StreamedChoice(self, index, choice) for index, choice in enumerate(self.wants.choices)]
 
     def open(self) -> None:
         """Send the response's head, if the first tokens have not taken it along."""
@@ -137,16 +136,18 @@ class ReplyStream:
 
 
 class StreamedChoice:
-    """The sink of one choice."""
+    """The sink of one choice. Where deltas end depends on nothing but how many tokens they take."""
 
-    __slots__ = ("_index", "_plain", "_stream", "portion", "written")
+    __slots__ = ("_index", "_interval", "_plain", "_stream", "portion", "written")
 
     def __init__(self, stream: ReplyStream, index: int, choice: ChoiceWants) -> None:
         self._stream = stream
         self._index = index
-        self._plain = stream.frames.plain(index)
-        # Tokens written at a time: an alternative costs about as much as a token.
-        self.portion = BURST if choice.logprobs is None else max(1, BURST // (1 + choice.logprobs.listed))
+        self._interval = interval = stream.wants.interval
+        self._plain = stream.frames.plain(index) if interval == 1 else None
+        # Tokens written at a time, a delta at least: an alternative costs about as much as a token.
+        listed = 0 if choice.logprobs is None else choice.logprobs.listed
+        self.portion = max(interval, BURST // (1 + listed))
         self.written = -1  # tokens written; -1 until the first frame
 
     def reveal(self, sequence: EngineSequence) -> None:
@@ -158,21 +159,26 @@ class StreamedChoice:
             return
         if request.finished:
             return
+        start = self.written
+        due = sequence.revealed
+        if self._interval > 1 and finish_reason is None:
+            due = last_end(due, self._interval)
+            if due <= start:
+                return
         if request.channel.write_paused:
             stream.wait_for_reader(self, sequence)
             return
-        start = self.written
-        stop = revealed = sequence.revealed
+        stop = due
         if stop - start > self.portion:
-            stop = min(stop, max(start, 0) + self.portion)
+            stop = min(stop, last_end(max(start, 0) + self.portion, self._interval))
         self.written = stop
-        if finish_reason is not None and stop == revealed:
+        if finish_reason is not None and stop == due:
             stream.put_last(stream.frames.render(self._index, sequence, start, stop, True), sequence)
         elif start > 0 and self._plain is not None:
             request.send(self._plain_frames(sequence, start, stop, *self._plain))
         else:
             stream.put(stream.frames.render(self._index, sequence, start, stop, False))
-        if stop != revealed:
+        if stop != due:
             stream.wait_for_turn(self, sequence)
 
     def _plain_frames(
@@ -187,46 +193,3 @@ class StreamedChoice:
 
     def fail(self, sequence: EngineSequence) -> None:
         self._stream.fail(sequence)
-
-
-class JoiningChoice(StreamedChoice):
-    """The sink of one choice whose deltas take several tokens.
-
-    Where deltas end depends on nothing but how many tokens they take.
-    """
-
-    __slots__ = ("_interval",)
-
-    def __init__(self, stream: ReplyStream, index: int, choice: ChoiceWants) -> None:
-        super().__init__(stream, index, choice)
-        self._interval = stream.wants.interval
-        self.portion = max(self.portion, self._interval)
-
-    def reveal(self, sequence: EngineSequence) -> None:
-        stream = self._stream
-        request = stream.request
-        finish_reason = sequence.finish_reason
-        if finish_reason == "error":
-            stream.fail(sequence)
-            return
-        if request.finished:
-            return
-        start = self.written
-        due = sequence.revealed
-        if finish_reason is None:
-            due = last_end(due, self._interval)
-            if due <= start:
-                return
-        if request.channel.write_paused:
-            stream.wait_for_reader(self, sequence)
-            return
-        stop = due
-        if stop - start > self.portion:
-            stop = min(stop, last_end(max(start, 0) + self.portion, self._interval))
-        self.written = stop
-        if finish_reason is not None and stop == due:
-            stream.put_last(stream.frames.render(self._index, sequence, start, stop, True), sequence)
-            return
-        stream.put(stream.frames.render(self._index, sequence, start, stop, False))
-        if stop != due:
-            stream.wait_for_turn(self, sequence)
