@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from llmdsim.engine.engine import Engine
 from llmdsim.metrics import exposition
-from llmdsim.metrics.block import Block
+from llmdsim.metrics.block import Block, LateBlock
 
 INFO = "vllm:lora_requests_info"
 INFO_HEAD = exposition.head(
@@ -24,10 +24,10 @@ def lora_blocks(
     max_loras: int,
     labels: Mapping[str, str],
     seconds: Callable[[], float],
-    is_on: Callable[[], bool],
+    shown: Callable[[], bool],
     as_vllm: bool,
 ) -> list[Block]:
-    """Nothing until `is_on`. `labels` are `model_name` and `engine`; `seconds` is the engine's time.
+    """Nothing until `shown`. `labels` are `model_name` and `engine`; `seconds` is the engine's time.
 
     `as_vllm` is vLLM 0.33, which does not tell what is in memory; the names of those families are what it is
     proposed to be told by (vllm-project/vllm#54830).
@@ -37,21 +37,7 @@ def lora_blocks(
         blocks = [VllmRequestsInfo(engine, max_loras)]
     else:
         blocks = [RequestsInfo(engine, max_loras, seconds), Loaded(engine, max_loras, labels, seconds)]
-    return [Switched(block, is_on) for block in blocks]
-
-
-class Switched:
-    """A block that is not there until it is switched on."""
-
-    def __init__(self, block: Block, is_on: Callable[[], bool]) -> None:
-        self._block = block
-        self._is_on = is_on
-
-    def text(self) -> bytes:
-        return self._block.text() if self._is_on() else b""
-
-    def openmetrics(self) -> bytes:
-        return self._block.openmetrics() if self._is_on() else b""
+    return [LateBlock(block, shown) for block in blocks]
 
 
 class RequestsInfo:
