@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 from twisted.application.service import Service
 
 from llmdsim.config import Config
-from llmdsim.config.kv_transfer import disaggregates
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import Transfers
-from llmdsim.metrics import (
-    Block,
-    Collector,
-    HttpRequests,
-    Scripted,
-    cache_config,
-    cache_config_block,
-    engine_blocks,
-    lora_blocks,
-    own_blocks,
-    process_blocks,
-    transfer_blocks,
-)
 from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
+from llmdsim.services.rank_metrics import RankMetrics
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.access.documentation import Documentation
 from llmdsim.web.access.gate import Gate
@@ -70,7 +56,6 @@ class Rank(Service):
     ) -> None:
         self.config = config
         self.number = max(config.data_parallel_rank, 0)
-        engine = str(self.number)
         self.stats = Stats(config.max_model_len, config.block_size)
         self._latency = latency = Latency(config)
         self.author = author = Author(config, tokenizer)
@@ -102,26 +87,7 @@ class Rank(Service):
             self._repace,
             self.context.transfers.configure,
         ]
-        http_requests = HttpRequests(clock.seconds)
-        self.scripted: Scripted | None = None
-        if config.fake_metrics is None:
-            vllm = []
-            if not config.disable_log_stats:
-                ranks = [(engine, self.stats)]
-                vllm = [
-                    *engine_blocks(self.context.model, ranks, cache_config(config)),
-                    *transfer_blocks(self.context.model, ranks, early=disaggregates(config)),
-                    *self._lora_blocks(clock.seconds),
-                ]
-            own = own_blocks([(engine, self.stats, author)], lambda: self.context.config.speed)
-            blocks = [*process_blocks(), *vllm, *own, http_requests]
-        else:
-            # Nothing that is measured stands beside what is scripted.
-            self.scripted = Scripted(config, self.context.model, engine, clock)
-            self.context.on_config.append(self.scripted.configure)
-            self.driver.load = self.scripted
-            blocks = [self.scripted, cache_config_block([engine], cache_config(config))]
-        self.collector = collector = Collector(blocks)
+        self.metrics = metrics = RankMetrics(self.context, author, str(self.number), clock)
         gate = Gate(config)
         app = new_app()
         for routes in (
@@ -134,7 +100,7 @@ class Rank(Service):
             AdapterRoutes(self.context, clock),
             Tokens(self.context),
             Render(self.context),
-            Server(self.context, collector.page),
+            Server(self.context, metrics.collector.page),
             Admin(self.context),
         ):
             routes.mount(app)
@@ -149,20 +115,7 @@ class Rank(Service):
         self.sites = [_site(config, router, gate, clock) for router in self.routers]
         self.site = self.sites[0]
         for site in self.sites:
-            site.on_ended.append(http_requests.count)
-
-    def _lora_blocks(self, seconds: Callable[[], float]) -> list[Block]:
-        config, context = self.config, self.context
-        if config.lora_info == "off":
-            return []
-        return lora_blocks(
-            self.engine,
-            config.max_loras,
-            {"model_name": context.model, "engine": str(self.number)},
-            seconds,
-            lambda: config.lora_info == "always" or config.enable_lora or context.adapters.in_use,
-            as_vllm=config.lora_info == "vllm",
-        )
+            site.on_ended.append(metrics.http_requests.count)
 
     def _repace(self, config: Config) -> None:
         """Have latencies follow `config`, those of tokens under way too."""
@@ -173,15 +126,13 @@ class Rank(Service):
         super().startService()  # type: ignore[no-untyped-call]
         for site in self.sites:
             site.start()
-        if self.scripted is not None:
-            self.scripted.gauges.start()
+        self.metrics.start()
 
     def stopService(self) -> None:
         super().stopService()  # type: ignore[no-untyped-call]
         for site in self.sites:
             site.stop()
-        if self.scripted is not None:
-            self.scripted.gauges.stop()
+        self.metrics.stop()
 
 
 def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:

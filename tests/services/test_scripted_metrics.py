@@ -38,7 +38,7 @@ def page(rig: RankRig, form: str = "text") -> bytes:
 @pytest.mark.parametrize("flags", [(), ("--disable-log-stats",)])
 def test_only_what_is_scripted_is_reported(flags: tuple[str, ...]) -> None:
     rig = scripted(SCRIPT, *flags)
-    assert set(families(rig.rank.collector, "openmetrics")) == {
+    assert set(families(rig.rank.metrics.collector, "openmetrics")) == {
         "vllm:num_requests_running",
         "vllm:num_requests_waiting",
         "vllm:num_requests_waiting_by_reason",
@@ -49,13 +49,13 @@ def test_only_what_is_scripted_is_reported(flags: tuple[str, ...]) -> None:
         "vllm:time_to_first_token_seconds",
         "vllm:cache_config_info",
     }
-    (info,) = families(rig.rank.collector)["vllm:cache_config_info"].samples
+    (info,) = families(rig.rank.metrics.collector)["vllm:cache_config_info"].samples
     assert info.labels.keys() == {*CACHE_CONFIG, "engine"}
     assert page(scripted({})).count(b"# TYPE ") == 1
 
 
 def test_without_a_script_everything_is_measured() -> None:
-    names = families(RankRig().rank.collector)
+    names = families(RankRig().rank.metrics.collector)
     assert {"vllm:num_requests_running", "http_requests", "process_cpu_seconds"} <= set(names)
 
 
@@ -107,25 +107,27 @@ def test_functions_move_while_the_rank_is_up() -> None:
     rig.clock.advance(3)
     rig.rank.startService()
     rig.clock.advance(5)
-    assert value(rig.rank.collector, "vllm:num_requests_running") == 50
+    assert value(rig.rank.metrics.collector, "vllm:num_requests_running") == 50
     told(rig, "POST", CONFIG, {"fake-metrics": {"waiting-requests": "ramp:0:100:10s"}})
     rig.clock.advance(2)
-    assert value(rig.rank.collector, "vllm:num_requests_running") == 70
-    assert value(rig.rank.collector, "vllm:num_requests_waiting") == 20
+    assert value(rig.rank.metrics.collector, "vllm:num_requests_running") == 70
+    assert value(rig.rank.metrics.collector, "vllm:num_requests_waiting") == 20
     rig.rank.stopService()
     rig.clock.advance(2)
-    assert value(rig.rank.collector, "vllm:num_requests_running") == 70
+    assert value(rig.rank.metrics.collector, "vllm:num_requests_running") == 70
     assert len(rig.clock.calls) <= calls
 
 
 def test_updates_show_by_either_route() -> None:
     rig = scripted(SCRIPT)
     told(rig, "POST", CONFIG, {"fake-metrics": {"running-requests": 3}, "inter-token-latency": "1ms"})
-    assert value(rig.rank.collector, "vllm:num_requests_running") == 3
+    assert value(rig.rank.metrics.collector, "vllm:num_requests_running") == 3
     reply = call(rig, "POST", FAKE, {"request-prompt-tokens": [], "waiting-requests": "squarewave:4:5:1s"})
     assert (reply.status, reply.body) == (204, b"")
-    assert value(rig.rank.collector, "vllm:num_requests_waiting") == 4
-    assert not {"vllm:prompt_tokens", "vllm:request_prompt_tokens"} & set(families(rig.rank.collector))
+    assert value(rig.rank.metrics.collector, "vllm:num_requests_waiting") == 4
+    assert not {"vllm:prompt_tokens", "vllm:request_prompt_tokens"} & set(
+        families(rig.rank.metrics.collector)
+    )
     shown = told(rig, "GET", CONFIG)["fake-metrics"]
     assert shown == {
         **SCRIPT,

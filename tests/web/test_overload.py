@@ -34,7 +34,7 @@ def ask(rig: RankRig, path: str, *headers: str, **more: Any) -> Client:
 
 def counted(rig: RankRig) -> tuple[float, float, float]:
     """Refusals by each limit, and for want of a place."""
-    page = rig.rank.collector
+    page = rig.rank.metrics.collector
     limits = [value(page, "vllm:admission_rejections_total", reason=reason) for reason in REASONS]
     return (*limits, value(page, "llmdsim:queue_full_refusals_total"))  # type: ignore[return-value]
 
@@ -93,7 +93,7 @@ def test_one_slot_and_one_place_are_for_two_of_five() -> None:
     assert [reply_of(client).status for client in clients[2:]] == [429] * 3
     rig.clock.pump([1.0] * 5)
     assert [reply_of(client).status for client in clients[:2]] == [200] * 2
-    assert value(rig.rank.collector, "vllm:request_queue_time_seconds_count") == 2
+    assert value(rig.rank.metrics.collector, "vllm:request_queue_time_seconds_count") == 2
 
 
 @pytest.mark.parametrize("flags", [["--max-num-queued-reqs", "5"], ["--max-waiting-queue-length", "4"]])

@@ -247,7 +247,7 @@ def test_what_cannot_follow_its_schema_is_counted() -> None:
     rig = RankRig()
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "not": {}}}}
     ask(rig, tools=[tool], tool_choice="required")
-    page = rig.rank.collector.page(None)[0].decode()
+    page = rig.rank.metrics.collector.page(None)[0].decode()
     assert 'llmdsim:nonconforming_replies_total{engine="0"} 1' in page
 
 
