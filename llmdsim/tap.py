@@ -63,8 +63,8 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         install()
         from twisted.internet import reactor  # noqa: PLC0415
 
-    from llmdsim.services.drain import Drain, note_signals  # noqa: PLC0415
     from llmdsim.services.exit_code import ExitCode  # noqa: PLC0415
+    from llmdsim.services.signals import Signals, note_signals  # noqa: PLC0415
 
     exit_code = ExitCode()
     # The rest takes a while, and signals would end it with a traceback.
@@ -76,6 +76,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     from llmdsim.services.crew import Crew, in_processes  # noqa: PLC0415
     from llmdsim.services.daemon import Daemon  # noqa: PLC0415
     from llmdsim.services.dataset import DatasetService  # noqa: PLC0415
+    from llmdsim.services.drain import Drain  # noqa: PLC0415
     from llmdsim.services.handing_over import HeldListeners  # noqa: PLC0415
     from llmdsim.services.listeners import Listeners  # noqa: PLC0415
     from llmdsim.services.messages import Server  # noqa: PLC0415
@@ -117,7 +118,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     reload.others.append(lambda: crew.broadcast(b"reload"))
     close_ports = lambda: [each.close() for each in listeners]  # noqa: E731
     timeout = config.shutdown_timeout
-    drain = Drain(ranks, timeout, clock, reactor, close_ports, exit_code, reload.reload, noted, crew)
+    drain = Drain(ranks, timeout, clock, reactor, close_ports, exit_code, crew)
     dataset = DatasetService(
         config, ranks, clock, reactor, partial(end_start, reactor, exit_code, foreground)
     )
@@ -132,6 +133,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         *held,
         crew,
         drain,
+        Signals(noted, reactor, drain.begin, reload.reload),
         *[Watchdog(rank, drain, clock) for rank in ranks],
         dataset,
         Readiness(config, ranks, [*listeners, *held], clock, reactor, dataset.opened, crew.ready),

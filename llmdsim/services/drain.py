@@ -1,10 +1,7 @@
-"""Ends the daemon in good order: SIGTERM and SIGINT are its own, and running requests may finish."""
+"""Ends the daemon in good order: running requests may finish."""
 
 from __future__ import annotations
 
-import atexit
-import os
-import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +18,6 @@ if TYPE_CHECKING:
 
 log = Logger()
 
-#: Signals that ask for an end.
-STOPPING = (signal.SIGTERM, signal.SIGINT)
-
-#: Signals that mean something else to a daemon, and are its death where nobody has said so.
-OTHERS = (signal.SIGHUP, signal.SIGUSR1)
-
 #: How often a drain looks whether it is done, and how long the last answers may take to leave, in seconds.
 LOOK_EVERY = 0.02
 FLUSH = 1.0
@@ -38,32 +29,12 @@ OVERSTAY = FLUSH + 1.0
 LAST = 0.1
 
 
-def note_signals() -> list[str]:
-    """The names of signals that ask for an end, as they come while the daemon is still being made.
-
-    The others wait until it is known what they mean.
-    """
-    noted: list[str] = []
-    signal.pthread_sigmask(signal.SIG_BLOCK, OTHERS)
-    for number in STOPPING:
-        signal.signal(number, lambda number, frame: noted.append(signal.Signals(number).name))
-    atexit.register(_ignore)
-    return noted
-
-
-def _ignore() -> None:
-    """Python resets handlers when it ends; one signal more would then end the process in its own way."""
-    for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)
-
-
 class Drain(Service):
-    """On the first signal refuse new generation and wait for what runs or waits, `timeout` seconds at most.
+    """When told to end, refuse new generation and wait for what runs or waits, `timeout` seconds at most.
 
-    On a second signal stop at once. Either way the reactor is stopped, so that the exit code is 0, or what
-    `exit_code` says. `ranks` are those of this process, and `crew` the processes of others, which drain at
-    the same time. `close_ports` lets no more connections in; `noted` are signals that came before the reactor
-    ran. Without `noted`, signals are not its business. On SIGHUP `reload` is called.
+    When told a second time, stop at once. Either way the reactor is stopped, so that the exit code is 0, or
+    what `exit_code` says. `ranks` are those of this process, and `crew` the processes of others, which drain
+    at the same time. `close_ports` lets no more connections in.
     """
 
     def __init__(
@@ -74,8 +45,6 @@ class Drain(Service):
         reactor: Any,
         close_ports: Callable[[], object],
         exit_code: ExitCode,
-        reload: Callable[[], object],
-        noted: Sequence[str] | None = None,
         crew: Crew | None = None,
     ) -> None:
         self._ranks = ranks
@@ -88,8 +57,6 @@ class Drain(Service):
         self._reactor = reactor
         self._close_ports = close_ports
         self._exit_code = exit_code
-        self._reload = reload
-        self._noted = noted
         self._look = LoopingCall(self._look_round)
         self._look.clock = clock
         self._deadline = 0.0
@@ -97,36 +64,10 @@ class Drain(Service):
         self._last_until = 0.0
         self._stopped = False
 
-    def startService(self) -> None:
-        super().startService()  # type: ignore[no-untyped-call]
-        if self._noted is not None:
-            # Twisted installs its own handlers as the reactor starts; ours must come after.
-            self._reactor.callWhenRunning(self._install, self._noted)
-
     def stopService(self) -> None:
         super().stopService()  # type: ignore[no-untyped-call]
         if self._look.running:
             self._look.stop()
-
-    def _install(self, noted: Sequence[str]) -> None:
-        for number in STOPPING:
-            signal.signal(number, self._on_signal)
-        # The default of these is death. SIGUSR1 is taken already where there are log files to put aside, and
-        # SIGHUP may be ignored already, by nohup.
-        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-            # To a daemon it says that its configuration has changed; where there was a terminal, it is gone.
-            signal.signal(signal.SIGHUP, self._on_signal if os.isatty(0) else self._on_hangup)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, OTHERS)
-        for name in noted:
-            self.begin(name)
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        self._reactor.callFromThread(self.begin, signal.Signals(number).name)
-
-    def _on_hangup(self, number: int, frame: object) -> None:
-        self._reactor.callFromThread(self._reload)
 
     def begin(self, cause: str, exit_code: int = 0) -> None:
         """Begin to drain, or stop now if that has begun already.

@@ -58,7 +58,7 @@ def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
     read_again = partial(parse, server.argv, os.environ, server.file)
     reload = Reload(server.config, server.file, read_again, [rank.context])
     timeout = config.shutdown_timeout
-    drain = Drain([rank], timeout, clock, reactor, listeners.close, exit_code, reload.reload)
+    drain = Drain([rank], timeout, clock, reactor, listeners.close, exit_code)
 
     found: Deferred[None] = Deferred()
     fail = partial(end_start, reactor, exit_code, False)

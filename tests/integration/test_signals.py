@@ -211,15 +211,15 @@ def test_log_rotation_is_twistds_and_breaks_nothing(tmp_path: Path) -> None:
 #: Sends itself a signal as soon as signals are noted, before anything is built.
 _EARLY = """
 import os, signal, sys
-from llmdsim.services import drain
+from llmdsim.services import signals
 numbers, form = sys.argv.pop(1), sys.argv.pop(1)
-note = drain.note_signals
+note = signals.note_signals
 def noting():
     noted = note()
     for number in numbers.split(","):
         os.kill(os.getpid(), int(number))
     return noted
-drain.note_signals = noting
+signals.note_signals = noting
 if form == "console":
     from llmdsim.__main__ import main
     main(sys.argv[1:])

@@ -3,181 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from twisted.logger import capturedLogs
 
-from llmdsim.services.drain import FLUSH, LOOK_EVERY, OVERSTAY, Drain, note_signals
-from llmdsim.services.exit_code import ExitCode
+from llmdsim.services.drain import FLUSH, LOOK_EVERY, OVERSTAY, Drain
+from tests.services.drain_rig import PACED, DrainRig
 from tests.web.access.rig import admin_port
 from tests.web.clients import CHAT, events, finishes, post, reply_of
 from tests.web.rig import PassClock, RankRig
 from tests.wire.channel import Client, get, read_replies
-
-PACED = ("--time-to-first-token", "1s", "--inter-token-latency", "1s", "--max-num-seqs", "1")
-
-
-class Reactor:
-    """What a drain needs of a reactor; what signals call waits until `turn`."""
-
-    def __init__(self) -> None:
-        self.running = True
-        self.stops = 0
-        self.hooks: list[Callable[[], None]] = []
-        self.calls: list[Callable[[], None]] = []
-
-    def callWhenRunning(self, hook: Callable[..., None], *arguments: Any) -> None:
-        self.hooks.append(lambda: hook(*arguments))
-
-    def callFromThread(self, function: Callable[..., None], *arguments: Any) -> None:
-        self.calls.append(lambda: function(*arguments))
-
-    def turn(self) -> None:
-        calls, self.calls = self.calls, []
-        for call in calls:
-            call()
-
-    def stop(self) -> None:
-        assert self.running, "stopped twice"
-        self.running = False
-        self.stops += 1
-
-
-def masked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, set[int]]]:
-    """What is done to the mask of signals, which stays as it is."""
-    calls: list[tuple[int, set[int]]] = []
-    monkeypatch.setattr(signal, "pthread_sigmask", lambda how, numbers: calls.append((how, set(numbers))))
-    return calls
-
-
-class DrainRig(RankRig):
-    """A rank with a drain that lasts `timeout` seconds at most, and signals that `kill` sends it."""
-
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        *flags: str,
-        timeout: float = 60.0,
-        noted: tuple[str, ...] | None = (),
-        crew: Any = None,
-        found: Mapping[int, Any] = MappingProxyType({}),
-    ) -> None:
-        super().__init__(*(flags or PACED))
-        self.reactor = Reactor()
-        self.installed: dict[int, Any] = {}
-        monkeypatch.setattr(signal, "signal", self.installed.__setitem__)
-        self.masked = masked(monkeypatch)
-        monkeypatch.setattr(signal, "getsignal", {signal.SIGHUP: signal.SIG_DFL, **found}.get)
-        self.open = True
-        self.exit_code = ExitCode()
-        self.reloads = 0
-        self.drain = Drain(
-            [self.rank],
-            timeout,
-            self.clock,
-            self.reactor,
-            self.close_ports,
-            self.exit_code,
-            self.reload,
-            noted,
-            crew,
-        )
-        self.rank.context.ready = True
-        self.drain.startService()
-        assert self.installed == {}, "Twisted would put its own in their place"
-        assert self.masked == []
-        for hook in self.reactor.hooks:
-            hook()
-
-    def reload(self) -> None:
-        self.reloads += 1
-
-    def close_ports(self) -> None:
-        assert self.open
-        assert self.rank.engine.idle
-        self.open = False
-
-    def kill(self, number: int = signal.SIGTERM) -> None:
-        with capturedLogs():
-            self.installed[number](number, None)
-            self.reactor.turn()
-
-    def wait(self, seconds: float) -> None:
-        with capturedLogs():
-            self.clock.pump([0.125] * round(seconds * 8))
-
-    def status(self, path: bytes) -> int:
-        client = self.connect().send(get(path))
-        (reply,) = read_replies(client.received, [b"GET"], ended=True)
-        client.rst()
-        return reply.status
-
-
-def test_both_signals_are_taken_and_nothing_is_done_within_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = DrainRig(monkeypatch)
-    assert {signal.SIGTERM, signal.SIGINT} <= set(rig.installed)
-    rig.installed[signal.SIGTERM](signal.SIGTERM, None)
-    # It may have interrupted anything.
-    assert (rig.rank.context.draining, rig.reactor.stops) == (False, 0)
-    rig.reactor.turn()
-    assert (rig.rank.context.draining, rig.reactor.stops) == (True, 1)
-
-
-def test_what_was_held_back_during_start_up_is_delivered_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = DrainRig(monkeypatch)
-    assert rig.masked == [(signal.SIG_UNBLOCK, {signal.SIGHUP, signal.SIGUSR1})]
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_hangup_is_a_reload_unless_there_was_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, terminal: bool
-) -> None:
-    monkeypatch.setattr(os, "isatty", lambda descriptor: terminal and descriptor == 0)
-    rig = DrainRig(monkeypatch)
-    rig.installed[signal.SIGHUP](signal.SIGHUP, None)
-    # It may have interrupted anything.
-    assert (rig.reloads, rig.reactor.stops) == (0, 0)
-    rig.kill(signal.SIGHUP)
-    assert (rig.reloads, rig.reactor.stops) == ((0, 1) if terminal else (2, 0))
-
-
-def test_what_others_have_done_about_signals_is_left_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {signal.SIGHUP: signal.SIG_IGN, signal.SIGUSR1: lambda number, frame: None}
-    assert set(DrainRig(monkeypatch, found=found).installed) == {signal.SIGTERM, signal.SIGINT}
-
-
-def test_log_rotation_without_a_log_file_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = DrainRig(monkeypatch, found={signal.SIGUSR1: signal.SIG_DFL})
-    assert rig.installed[signal.SIGUSR1] is signal.SIG_IGN
-
-
-def test_signals_are_noted_while_the_daemon_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers: dict[int, Any] = {}
-    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    changes = masked(monkeypatch)
-    noted = note_signals()
-    # The others are held back, to be delivered when their meaning is known.
-    assert changes == [(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGUSR1})]
-    assert set(handlers) == {signal.SIGTERM, signal.SIGINT}
-    assert noted == []
-    for number, handler in handlers.items():
-        handler(number, None)
-    assert noted == ["SIGTERM", "SIGINT"]
-
-
-@pytest.mark.parametrize("noted", [("SIGTERM",), ("SIGINT", "SIGTERM"), ("SIGTERM",) * 3])
-def test_a_signal_before_the_reactor_ran_ends_it_once_it_does(
-    monkeypatch: pytest.MonkeyPatch, noted: tuple[str, ...]
-) -> None:
-    with capturedLogs():
-        rig = DrainRig(monkeypatch, noted=noted)
-    assert rig.reactor.stops == 1
-    assert rig.clock.getDelayedCalls() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -566,8 +404,6 @@ def test_all_ranks_of_a_process_drain_together(monkeypatch: pytest.MonkeyPatch) 
         rig.reactor,
         rig.close_ports,
         rig.exit_code,
-        rig.reload,
-        (),
     )
     client = post(second, CHAT, max_tokens=50)
     with capturedLogs() as logged:
