@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler
@@ -37,46 +37,44 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("flags", [(), ("--dataset-in-memory",)])
-def test_what_the_tool_made_the_daemon_finds_however_many_ask(sample: Path, flags: tuple[str, ...]) -> None:
-    with Daemon("--dataset-path", str(sample), "--max-num-seqs", "300", *flags) as daemon:
-        client = daemon.client
-        assert client.text("Write a haiku about a harbour.").text == HAIKU
-        assert client.chat("Write a haiku about a harbour.").text == HAIKU
-        turns: list[dict[str, str]] = [
-            {"role": "user", "content": "When does the ferry leave?"},
-            {"role": "assistant", "content": FERRY},
-            {"role": "user", "content": "And what does a ticket cost?"},
-        ]
-        found = client.post("/v1/chat/completions", {"messages": turns})
-        assert (found.text, found.json["choices"][0]["finish_reason"]) == (FARE, "stop")
-        found = client.post("/v1/responses", {"input": turns})
-        assert found.json["output"][0]["content"][0]["text"] == FARE
-        system = {"model": "m", "max_tokens": 50, "system": "Answer in one sentence."}
-        asked = {**system, "messages": [{"role": "user", "content": "Why is the sky blue?"}]}
-        assert "scatters" in client.post("/v1/messages", asked).json["content"][0]["text"]
-        events = client.chat_stream("Grüße auf Deutsch, bitte!")
-        said = "".join(
-            event.json["choices"][0]["delta"].get("content", "")
-            for event in events
-            if event.data != "[DONE]" and event.json["choices"]
-        )
-        assert said == "Schönen guten Tag — und willkommen! 👋🏽"
-        fruits = [client.chat("Name three fruits.", seed=seed).text for seed in range(8)]
-        assert fruits == [client.chat("Name three fruits.", seed=seed).text for seed in range(8)]
-        assert len(set(fruits)) == 2
-        # llm-d-inference-sim dies of 250 clients at once.
-        with ThreadPoolExecutor(250) as pool:
-            texts = list(pool.map(lambda _: client.text("Write a haiku about a harbour.").text, range(500)))
-        assert set(texts) == {HAIKU}
-        assert daemon.stderr.count("dataset") >= 1
+def test_what_the_tool_made_several_daemons_find_however_many_ask(sample: Path) -> None:
+    flags = ("--dataset-path", str(sample), "--max-num-seqs", "300")
+    with Daemon(*flags) as on_disk, Daemon(*flags, "--dataset-in-memory") as in_memory:
+        finds_it_however_many_ask(on_disk)
+        finds_it_however_many_ask(in_memory)
 
 
-def test_several_daemons_read_one_file(sample: Path) -> None:
-    flags = ("--dataset-path", str(sample))
-    with Daemon(*flags) as first, Daemon(*flags) as second:
-        for daemon in (first, second):
-            assert daemon.client.text("Write a haiku about a harbour.").text == HAIKU
+def finds_it_however_many_ask(daemon: Daemon) -> None:
+    client = daemon.client
+    assert client.text("Write a haiku about a harbour.").text == HAIKU
+    assert client.chat("Write a haiku about a harbour.").text == HAIKU
+    turns: list[dict[str, str]] = [
+        {"role": "user", "content": "When does the ferry leave?"},
+        {"role": "assistant", "content": FERRY},
+        {"role": "user", "content": "And what does a ticket cost?"},
+    ]
+    found = client.post("/v1/chat/completions", {"messages": turns})
+    assert (found.text, found.json["choices"][0]["finish_reason"]) == (FARE, "stop")
+    found = client.post("/v1/responses", {"input": turns})
+    assert found.json["output"][0]["content"][0]["text"] == FARE
+    system = {"model": "m", "max_tokens": 50, "system": "Answer in one sentence."}
+    asked = {**system, "messages": [{"role": "user", "content": "Why is the sky blue?"}]}
+    assert "scatters" in client.post("/v1/messages", asked).json["content"][0]["text"]
+    events = client.chat_stream("Grüße auf Deutsch, bitte!")
+    said = "".join(
+        event.json["choices"][0]["delta"].get("content", "")
+        for event in events
+        if event.data != "[DONE]" and event.json["choices"]
+    )
+    assert said == "Schönen guten Tag — und willkommen! 👋🏽"
+    fruits = [client.chat("Name three fruits.", seed=seed).text for seed in range(8)]
+    assert fruits == [client.chat("Name three fruits.", seed=seed).text for seed in range(8)]
+    assert len(set(fruits)) == 2
+    # llm-d-inference-sim dies of 250 clients at once.
+    with ThreadPoolExecutor(250) as pool:
+        texts = list(pool.map(lambda _: client.text("Write a haiku about a harbour.").text, range(500)))
+    assert set(texts) == {HAIKU}
+    assert daemon.stderr.count("dataset") >= 1
 
 
 def test_a_file_in_use_by_another_process_means_preset_text_with_one_warning(tmp_path: Path) -> None:
@@ -101,12 +99,22 @@ def test_a_file_that_gets_locked_later_fails_only_those_requests(tmp_path: Path)
         assert daemon.client.text("q").text == "the stored answer"
 
 
+def start(target: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """A daemon that does not come up."""
+    return run("--model", "m", "--port", str(free_port()), "--dataset-path", str(target), *flags)
+
+
+def at_once(function: Callable[..., Any], *given: Iterable[Any]) -> list[Any]:
+    """What `map` gives, with all calls at the same time."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(function, *given))
+
+
 def test_a_daemon_without_its_dataset_does_not_start(tmp_path: Path) -> None:
-    for content in (None, b"", b"no database" * 1000):
-        path = tmp_path / "d"
-        if content is not None:
-            path.write_bytes(content)
-        ended = run("--model", "m", "--port", str(free_port()), "--dataset-path", str(path))
+    paths = [tmp_path / name for name in ("missing", "empty", "other")]
+    paths[1].touch()
+    paths[2].write_bytes(b"no database" * 1000)
+    for path, ended in zip(paths, at_once(start, paths), strict=True):
         assert ended.returncode == 1
         lines = [line for line in ended.stderr.splitlines() if line.startswith("llmdsim: ")]
         assert len(lines) == 1
@@ -169,7 +177,7 @@ def site(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("path", ["good", "redirect", "unsized"])
+@pytest.mark.parametrize("path", ["redirect", "unsized"])
 def test_a_missing_file_is_downloaded(site: str, tmp_path: Path, path: str) -> None:
     target = tmp_path / "new" / "folder" / "d.sqlite3"
     with Daemon("--dataset-path", str(target), "--dataset-url", f"{site}/{path}") as daemon:
@@ -193,34 +201,29 @@ def test_a_file_that_is_there_is_not_downloaded(site: str, tmp_path: Path) -> No
     assert Handler.asked == []
 
 
-def refused(target: Path, url: str) -> subprocess.CompletedProcess[str]:
-    return run(
-        "--model", "m", "--port", str(free_port()), "--dataset-path", str(target), "--dataset-url", url
-    )
+FAILURES = {
+    "missing": "404",
+    "empty": "empty",
+    "cut": "ended too early",
+    "other": "not a database",
+}
 
 
-@pytest.mark.parametrize(
-    ("path", "what"),
-    [
-        ("missing", "404"),
-        ("empty", "empty"),
-        ("cut", "ended too early"),
-        ("other", "not a database"),
-    ],
-)
-def test_a_download_that_fails_leaves_nothing(site: str, tmp_path: Path, path: str, what: str) -> None:
-    target = tmp_path / "new" / "d"
-    ended = refused(target, f"{site}/{path}")
-    assert ended.returncode == 1, ended.stderr
-    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("llmdsim: ")]
-    assert line.startswith("llmdsim: --dataset-url: ")
-    assert what in line
-    assert "Traceback" not in ended.stderr
-    assert not target.parent.exists()
+def test_a_download_that_fails_leaves_nothing(site: str, tmp_path: Path) -> None:
+    def download(path: str) -> subprocess.CompletedProcess[str]:
+        return start(tmp_path / path / "d", "--dataset-url", f"{site}/{path}")
+
+    for (path, what), ended in zip(FAILURES.items(), at_once(download, FAILURES), strict=True):
+        assert ended.returncode == 1, ended.stderr
+        (line,) = [line for line in ended.stderr.splitlines() if line.startswith("llmdsim: ")]
+        assert line.startswith("llmdsim: --dataset-url: ")
+        assert what in line
+        assert "Traceback" not in ended.stderr
+        assert not (tmp_path / path).exists()
 
 
 def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    ended = refused(tmp_path / "d", "http://127.0.0.1:1/d")
+    ended = start(tmp_path / "d", "--dataset-url", "http://127.0.0.1:1/d")
     assert ended.returncode == 1
     assert "refused" in ended.stderr
     assert list(tmp_path.iterdir()) == []
