@@ -435,10 +435,12 @@ def test_lora_metrics_follow_requests_and_memory() -> None:
 
 
 def test_as_vllm_there_are_old_series_and_nothing_of_memory() -> None:
-    rig = RankRig(*PACED, "--lora-info", "vllm")
+    rig = RankRig(*PACED, "--inter-token-latency", "1s", "--lora-info", "vllm")
     page(rig)
-    ask_for(rig, CHAT, model="l1")
+    ask_for(rig, CHAT, model="l1", stream=True, max_tokens=5)
+    assert page(rig).count(INFO + b"{") == 1
+    rig.clock.advance(1)
     shown = page(rig)
-    assert shown.count(INFO + b"{") == 2
+    assert shown.count(INFO + b"{") == 2, "from the first token on"
     assert b'running_lora_adapters="l1",waiting_lora_adapters="l1"' in shown
     assert not any(name in shown for name in MEMORY)
