@@ -3,13 +3,13 @@
 import contextlib
 import os
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.client import Client, Connection
 from tests.integration.daemon import TWISTD, Daemon, free_port
+from tests.integration.systemd import handing_over
 
 pytestmark = pytest.mark.integration
 
@@ -87,37 +87,17 @@ def test_endpoints_and_a_port(tmp_path: Path) -> None:
         assert Client(second).metrics().value("vllm:generation_tokens_total") == 1
 
 
-#: systemd's side of socket activation: LISTEN_PID must name the process that execs.
-_HAND_OVER = """
-import fcntl, os, sys
-names, count = sys.argv[1], sys.argv[2]
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=count, LISTEN_FDNAMES=names)
-descriptors = [int(d) for d in sys.argv[3].split(",")]
-# High, so that putting one in its place cannot close another.
-copies = [fcntl.fcntl(d, fcntl.F_DUPFD_CLOEXEC, 100) for d in descriptors]
-for place, copy in enumerate(copies, start=3):
-    os.dup2(copy, place, inheritable=True)
-os.execv(sys.argv[4], sys.argv[4:])
-"""
-
-
 def activated(*sockets: socket.socket) -> Daemon:
     """A daemon that was handed these listening sockets, and has a port in its configuration as well."""
     unused = free_port()
-    names = ":".join(f"s{index}" for index in range(len(sockets)))
-    descriptors = [one.fileno() for one in sockets]
-    hand_over = (
-        *(sys.executable, "-c", _HAND_OVER, names, str(len(sockets))),
-        ",".join(map(str, descriptors)),
-    )
     first = sockets[0]
     host = "::1" if first.family == socket.AF_INET6 else "127.0.0.1"
     return Daemon(
         *("--host", "127.0.0.1", "--port", str(unused)),
-        command=(*hand_over, *TWISTD),
+        command=handing_over(sockets, TWISTD),
         port=first.getsockname()[1],
         host=host,
-        inherit=descriptors,
+        inherit=[one.fileno() for one in sockets],
     )
 
 

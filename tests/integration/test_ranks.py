@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -21,6 +20,7 @@ import pytest
 from llmdsim.config import parse, rank_config
 from tests.integration.client import Client, Connection, Event, eventually
 from tests.integration.daemon import TWISTD, Daemon, clean_environment, free_ports, run
+from tests.integration.systemd import handing_over
 from tests.web.clients import reply_of
 from tests.web.rig import RankRig
 
@@ -356,28 +356,10 @@ def test_ranks_that_outlive_the_main_process_leave_the_next_server_its_sockets(t
     assert list(tmp_path.iterdir()) == []
 
 
-#: Puts the listening sockets of its arguments where systemd would, and becomes the daemon.
-AS_SYSTEMD = """
-import os, sys
-count = int(sys.argv[1])
-for place, fd in enumerate(map(int, sys.argv[2 : 2 + count])):
-    os.dup2(fd, 3 + place)
-os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(count)}
-os.execv(sys.argv[2 + count], sys.argv[2 + count :])
-"""
-
-
 def test_sockets_of_systemd_go_to_the_ranks_in_order() -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        descriptors = [os.dup(each.fileno()) for each in (one, two)]
-        # Out of the way of 3 and 4.
-        high = [os.dup2(each, 100 + place, inheritable=True) for place, each in enumerate(descriptors)]
-        command = (sys.executable, "-c", AS_SYSTEMD, "2", *map(str, high), *TWISTD)
-        try:
-            with Daemon("--data-parallel-mode", "process", command=command, inherit=high, ranks=2):
-                for rank, each in enumerate((one, two)):
-                    client = Client(each.getsockname()[1])
-                    assert client.metrics().value("vllm:num_requests_running", engine=str(rank)) == 0
-        finally:
-            for each in (*descriptors, *high):
-                os.close(each)
+        command, inherit = handing_over((one, two), TWISTD), [one.fileno(), two.fileno()]
+        with Daemon("--data-parallel-mode", "process", command=command, inherit=inherit, ranks=2):
+            for rank, each in enumerate((one, two)):
+                client = Client(each.getsockname()[1])
+                assert client.metrics().value("vllm:num_requests_running", engine=str(rank)) == 0
