@@ -115,7 +115,8 @@ def arrays(draw: st.DrawFn, inner: st.SearchStrategy[Any]) -> dict[str, Any]:
         schema["prefixItems"] = draw(st.lists(inner, min_size=1, max_size=3))
     if draw(st.booleans()):
         schema["items"] = draw(inner)
-    elif draw(st.booleans()):
+    elif "prefixItems" not in schema and draw(st.booleans()):
+        # Beside the first ones, which may be the same constant, nothing could be unique.
         schema |= {"items": {"type": "integer"}, "uniqueItems": True}
     return schema
 
