@@ -66,7 +66,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     from llmdsim.services.exit_code import ExitCode  # noqa: PLC0415
     from llmdsim.services.signals import Signals, note_signals  # noqa: PLC0415
 
-    exit_code = ExitCode()
+    exit_code = ExitCode().install()
     # The rest takes a while, and signals would end it with a traceback.
     noted = note_signals()
     from llmdsim.logs.files import rotate_on_signal  # noqa: PLC0415 - `--help` need not load the rest

@@ -8,12 +8,16 @@ import sys
 
 
 class ExitCode:
-    """`code` becomes that of the process. Make it early: what `atexit` was given before will not run."""
+    """`code` becomes that of the process, once it is installed."""
 
     def __init__(self) -> None:
         self.code = 0
+
+    def install(self) -> ExitCode:
+        """Have it count; returns itself. To be called early: what `atexit` was given before will not run."""
         # Neither twistd nor a handler of the reactor's stop lets SystemExit through.
         atexit.register(self._leave)
+        return self
 
     def _leave(self) -> None:
         if self.code:

@@ -49,7 +49,7 @@ def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
     """The services of the rank, and its end of what it hears from the main process."""
     server = handover.server
     config = rank_config(server.config, handover.number)
-    exit_code = ExitCode()
+    exit_code = ExitCode().install()
     logs = rank_log(config, server.twistds_own, LOGGED)
     clock = DeadlineClock(reactor)
     rank = Rank(config, BuiltinTokenizer(), clock, server.engine_id)

@@ -11,7 +11,7 @@ PROGRAM = """
 import atexit
 atexit.register(print, "never")
 from llmdsim.services.exit_code import ExitCode
-code = ExitCode()
+code = ExitCode().install()
 atexit.register(print, "later")
 code.code = {code}
 print("done")
