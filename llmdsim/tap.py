@@ -136,7 +136,9 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         Signals(noted, reactor, drain.begin, reload.reload),
         *[Watchdog(rank, drain, clock) for rank in ranks],
         dataset,
-        Readiness(config, ranks, [*listeners, *held], clock, reactor, dataset.opened, crew.ready),
+        Readiness(
+            config, ranks, [*listeners, *held], clock, reactor, dataset=dataset.opened, others=crew.ready
+        ),
     ):
         child.setServiceParent(daemon)  # type: ignore[no-untyped-call]
     return daemon

@@ -12,7 +12,6 @@ from twisted.logger import globalLogBeginner
 
 from llmdsim.config import parse, rank_config
 from llmdsim.logs.opening import rank_log
-from llmdsim.services import readiness
 from llmdsim.services.clock import DeadlineClock
 from llmdsim.services.clock_service import ClockService
 from llmdsim.services.daemon import Daemon
@@ -25,24 +24,11 @@ from llmdsim.services.messages import LOGGED, Handover
 from llmdsim.services.rank import Rank
 from llmdsim.services.rank_control import RankControl
 from llmdsim.services.rank_log import RankLog
+from llmdsim.services.readiness import Readiness
 from llmdsim.services.reload import Reload
 from llmdsim.services.start_failure import end_start
 from llmdsim.services.watchdog import Watchdog
 from llmdsim.tokenization.builtin import BuiltinTokenizer
-
-
-class Readiness(readiness.Readiness):
-    """Marks the rank ready, and tells the main process in place of people."""
-
-    def __init__(self, *given: Any, tell: Callable[[], object]) -> None:
-        super().__init__(*given)
-        self._tell = tell
-
-    def tell_configuration(self) -> None:
-        """The main process has."""
-
-    def announce(self) -> None:
-        self._tell()
 
 
 def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
@@ -85,7 +71,7 @@ def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
         drain,
         Watchdog(rank, drain, clock),
         dataset,
-        Readiness(config, [rank], [listeners], clock, reactor, dataset.opened, tell=control.ready),
+        Readiness(config, [rank], [listeners], clock, reactor, dataset=dataset.opened, tell=control.ready),
     ):
         service.setServiceParent(daemon)  # type: ignore[no-untyped-call]
     globalLogBeginner.beginLoggingTo([logs], redirectStandardIO=False)

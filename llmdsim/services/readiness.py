@@ -6,7 +6,7 @@ import gc
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from twisted.application.service import Service
@@ -38,8 +38,9 @@ class Readiness(Service):
     """Marks `ranks` ready once the reactor runs, their dataset is open and `--startup-duration` is over.
 
     And once those of other processes are ready, when `others` fires. Then it prints where each rank is and a
-    request to try. `listeners` are those of all ranks, beginning with `ranks`. `clock` is an `IReactorTime`;
-    `dataset` fires when there is no dataset to wait for any more.
+    request to try; with `tell` it calls that in place of telling people. `listeners` are those of all
+    ranks, beginning with `ranks`. `clock` is an `IReactorTime`; `dataset` fires when there is no dataset to
+    wait for any more.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class Readiness(Service):
         listeners: Sequence[Opened],
         clock: Any,
         reactor: Any,
+        *,
         dataset: Deferred[None] | None = None,
         others: Deferred[None] | None = None,
+        tell: Callable[[], object] | None = None,
     ) -> None:
         self._config = config
         self._ranks = ranks
@@ -61,14 +64,16 @@ class Readiness(Service):
         #: When start-up is over at the earliest.
         self._until = 0.0
         self._others = succeed(None) if others is None else others
+        self._tell = tell
         self._loaded: Any = None
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
-        self.tell_configuration()
+        if self._tell is None:
+            self._tell_configuration()
         self._reactor.callWhenRunning(self._open)
 
-    def tell_configuration(self) -> None:
+    def _tell_configuration(self) -> None:
         """Log what was asked for, and what of it has no effect."""
         config = self._config
         log.info("configuration: {shown}", shown=json.dumps(shown(config)))
@@ -147,9 +152,12 @@ class Readiness(Service):
         for rank in self._ranks:
             rank.context.ready = True
         self._release()
-        self.announce()
+        if self._tell is None:
+            self._announce()
+        else:
+            self._tell()
 
-    def announce(self) -> None:
+    def _announce(self) -> None:
         """Tell people where the ranks are."""
         model = json.dumps(self._ranks[0].context.model)
         for address in self._addresses:

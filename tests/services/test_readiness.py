@@ -70,7 +70,7 @@ class ReadinessRig:
         self.addresses += addresses
         self.reactor = Reactor()
         self.readiness = Readiness(
-            self.rank.config, [self.rank], [self.listeners], self.clock, self.reactor, others
+            self.rank.config, [self.rank], [self.listeners], self.clock, self.reactor, others=others
         )
 
     def start(self) -> list[dict[str, Any]]:
