@@ -10,7 +10,8 @@ from typing import Any
 from llmdsim.config.fault import Fault
 from llmdsim.web.errors import ApiError
 from llmdsim.web.refusal import fail
-from llmdsim.wire.request import Channel, Request
+from llmdsim.web.stand_in import StandIn
+from llmdsim.wire.request import Request
 
 #: Pieces in which something slow arrives.
 PIECES = 10
@@ -24,7 +25,7 @@ _LAST_EVENTS = (
 )
 
 
-class FaultyChannel:
+class FaultyChannel(StandIn):
     """Takes the place of the channel of `request`, whose response is written as any other.
 
     Until the fault shows, bytes pass as they come; then `shown` is called. While something is held back the
@@ -35,9 +36,7 @@ class FaultyChannel:
     def __init__(
         self, request: Request, fault: Fault, error: ApiError, clock: Any, shown: Callable[[], None]
     ) -> None:
-        self._request = request
-        self._channel: Channel = request.channel
-        self.transport = request.channel.transport
+        super().__init__(request)
         self._fault = fault
         self._error = error
         self._clock = clock
@@ -68,15 +67,6 @@ class FaultyChannel:
     def write_paused(self) -> bool:
         """Nothing should be sent for now."""
         return self._call is not None or self._channel.write_paused
-
-    @property
-    def peer(self) -> str:
-        """Where the client is."""
-        return self._channel.peer
-
-    def error_body(self, status: int, path: bytes, message: str) -> bytes:
-        """The body of an error response."""
-        return self._channel.error_body(status, path, message)
 
     def write(self, data: bytes) -> None:
         """Send `data`, or what the fault makes of it."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from llmdsim.web.context import Context
-from llmdsim.wire.request import Channel, Request
+from llmdsim.web.stand_in import StandIn
+from llmdsim.wire.request import Request
 
 #: What is sent, an event to nobody (vLLM 0.33 sse_keep_alive.py).
 COMMENT = b": keep-alive\n\n"
@@ -19,7 +20,7 @@ def keep_alive(context: Context, request: Request) -> None:
         KeptAlive(request, interval, context.turns.clock)
 
 
-class KeptAlive:
+class KeptAlive(StandIn):
     """Takes the place of the channel of `request`, and notes when something passes.
 
     Whenever nothing has for `interval` seconds, a comment is sent; to a client that does not read, none.
@@ -27,9 +28,7 @@ class KeptAlive:
     """
 
     def __init__(self, request: Request, interval: float, clock: Any) -> None:
-        self._request = request
-        self._channel: Channel = request.channel
-        self.transport = request.channel.transport
+        super().__init__(request)
         self._interval = interval
         self._clock = clock
         self._seconds: Callable[[], float] = clock.seconds
@@ -62,20 +61,6 @@ class KeptAlive:
             self._on_lost()
 
     # --- what the request and its answer see
-
-    @property
-    def write_paused(self) -> bool:
-        """Nothing should be sent for now."""
-        return self._channel.write_paused
-
-    @property
-    def peer(self) -> str:
-        """Where the client is."""
-        return self._channel.peer
-
-    def error_body(self, status: int, path: bytes, message: str) -> bytes:
-        """The body of an error response."""
-        return self._channel.error_body(status, path, message)
 
     def write(self, data: bytes) -> None:
         """Send `data`."""

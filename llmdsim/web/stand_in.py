@@ -1,0 +1,28 @@
+"""What channels have in common that take the place of the one a request came over."""
+
+from __future__ import annotations
+
+from llmdsim.wire.request import Channel, Request
+
+
+class StandIn:
+    """What it has in common with `request.channel`; writing, and the end, are for its subclasses."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._channel: Channel = request.channel
+        self.transport = request.channel.transport
+
+    @property
+    def write_paused(self) -> bool:
+        """Nothing should be sent for now."""
+        return self._channel.write_paused
+
+    @property
+    def peer(self) -> str:
+        """Where the client is."""
+        return self._channel.peer
+
+    def error_body(self, status: int, path: bytes, message: str) -> bytes:
+        """The body of an error response."""
+        return self._channel.error_body(status, path, message)
