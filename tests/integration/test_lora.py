@@ -10,6 +10,7 @@ from openai import OpenAI
 
 from tests.integration.client import Client, eventually
 from tests.integration.daemon import Daemon, Pool
+from tests.integration.sdk import sdk_for
 
 pytestmark = pytest.mark.integration
 
@@ -26,7 +27,7 @@ def adapted(daemon_with: Pool) -> Daemon:
 
 @pytest.fixture(scope="module")
 def sdk(adapted: Daemon) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{adapted.base_url}/v1", api_key="none", max_retries=0, timeout=15) as client:
+    with sdk_for(adapted) as client:
         yield client
 
 

@@ -8,6 +8,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from tests.integration.daemon import Daemon, Pool
+from tests.integration.sdk import sdk_for
 
 pytestmark = pytest.mark.integration
 
@@ -18,10 +19,6 @@ HELLO = [{"role": "user", "content": "Hello there, how are you?"}]
 def sdk(daemon_with: Pool) -> Iterator[OpenAI]:
     with sdk_for(daemon_with()) as client:
         yield client
-
-
-def sdk_for(daemon: Daemon, retries: int = 0) -> OpenAI:
-    return OpenAI(base_url=f"{daemon.base_url}/v1", api_key="none", max_retries=retries, timeout=15)
 
 
 def async_sdk_for(daemon: Daemon) -> AsyncOpenAI:
