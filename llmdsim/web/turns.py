@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.python.failure import Failure
 
 from llmdsim.web.errors import shutting_down
 
 #: Steps, each a millisecond long at most. One that gives a Deferred is followed by the next when that has
-#: fired, whatever with; the others give None.
+#: fired, whatever with; one that gives a function, when that has run in a thread; the others give None. What
+#: such a function raises ends the work.
 Steps = Iterator[Any]
 
 _OVER: Any = object()
@@ -29,8 +32,11 @@ SHORT_STEP = 2e-4
 class Turns:
     """Runs one step in each turn of `clock`, an `IReactorTime`; all that have any left take turns."""
 
-    def __init__(self, clock: Any) -> None:
+    def __init__(
+        self, clock: Any, in_thread: Callable[[Callable[[], object]], Deferred[Any]] = deferToThread
+    ) -> None:
         self.clock = clock
+        self._in_thread = in_thread
         self.seconds: Callable[[], float] = clock.seconds
         self._call: Any = None
         self._under_way: dict[Deferred[None], Steps] = {}
@@ -81,13 +87,20 @@ class Turns:
         for work in (self._under_way, self._late, self._waiting):
             work.pop(done, None)
 
-    def _go_on(self, done: Deferred[None], steps: Steps, awaited: Deferred[Any] | None) -> None:
-        """Have the next step follow, now or when `awaited` has fired."""
+    def _go_on(
+        self, done: Deferred[None], steps: Steps, awaited: Deferred[Any] | Callable[[], object] | None
+    ) -> None:
+        """Have the next step follow, now or when `awaited` has fired, or has run."""
         if awaited is None:
             self._under_way[done] = steps
             return
         self._waiting[done] = steps
-        awaited.addBoth(self._come_back, done)
+        if callable(awaited):
+            self._in_thread(awaited).addCallbacks(
+                self._come_back, self._fail, callbackArgs=(done,), errbackArgs=(done,)
+            )
+        else:
+            awaited.addBoth(self._come_back, done)
 
     def _come_back(self, result: object, done: Deferred[None]) -> object:
         steps = self._waiting.pop(done, None)
@@ -95,6 +108,10 @@ class Turns:
             self._under_way[done] = steps
             self._arm()
         return result
+
+    def _fail(self, failure: Failure, done: Deferred[None]) -> None:
+        if self._waiting.pop(done, None) is not None:
+            done.errback(failure)
 
     def _arm(self) -> None:
         if self._call is None and (self._under_way or self._late):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -125,3 +125,74 @@ def test_work_that_waits_can_be_cancelled_and_given_up() -> None:
     assert told == ["before", "before"]
     assert outcomes[0].check(CancelledError)
     assert outcomes[1].value.status == 503
+
+
+def threads() -> tuple[list[tuple[Callable[[], object], Deferred[Any]]], Callable[..., Deferred[Any]]]:
+    """What was given to threads, and what gives it."""
+    given: list[tuple[Callable[[], object], Deferred[Any]]] = []
+
+    def in_thread(function: Callable[[], object]) -> Deferred[Any]:
+        done: Deferred[Any] = Deferred()
+        given.append((function, done))
+        return done
+
+    return given, in_thread
+
+
+def test_a_step_may_give_a_function_to_be_run_in_a_thread() -> None:
+    clock, told = PassClock(), list[str]()
+    given, in_thread = threads()
+    turns = Turns(clock, in_thread)
+
+    def steps() -> Iterator[Any]:
+        told.append("before")
+        yield lambda: told.append("in a thread")
+        told.append("after")
+
+    done = turns.take(steps())
+    assert done is not None
+    clock.advance(0)
+    assert told == ["before"]
+    assert turns.busy
+    ((function, ran),) = given
+    ran.callback(function())
+    clock.advance(0)
+    assert told == ["before", "in a thread", "after"]
+    assert done.called
+    assert not turns.busy
+
+
+def test_what_a_function_in_a_thread_raises_ends_the_work() -> None:
+    clock, failures = PassClock(), list[Failure]()
+    given, in_thread = threads()
+    turns = Turns(clock, in_thread)
+
+    def steps() -> Iterator[Any]:
+        yield lambda: None
+        raise AssertionError("not reached")
+
+    done = turns.take(steps())
+    assert done is not None
+    done.addErrback(failures.append)
+    given[0][1].errback(ValueError("in a thread"))
+    clock.advance(0)
+    assert [failure.type for failure in failures] == [ValueError]
+    assert not turns.busy
+
+
+def test_work_that_was_cancelled_does_not_go_on_when_its_function_has_run() -> None:
+    clock, told = PassClock(), list[str]()
+    given, in_thread = threads()
+    turns = Turns(clock, in_thread)
+
+    def steps() -> Iterator[Any]:
+        yield lambda: None
+        told.append("went on")
+
+    done = turns.take(steps())
+    assert done is not None
+    done.addErrback(lambda failure: failure.trap(CancelledError))
+    done.cancel()
+    given[0][1].errback(ValueError("nobody cares"))
+    clock.advance(0)
+    assert told == []
