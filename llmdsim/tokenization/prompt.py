@@ -41,17 +41,17 @@ class Prompt:
     """A prompt made from `text` or from `ids` (just one of them).
 
     `len(prompt)` is its tokens. `text` is None when the client sent ids; otherwise it holds no lone surrogate
-    (each became U+FFFD). `ids`, `texts` (the tokens' own texts, parallel to them) and `layout` are made at
-    first use: most requests need only the length. Callers must not change them.
+    (each became U+FFFD). `ids`, `tokens`, `texts` (the tokens' own texts, parallel to them) and `layout` are
+    made at first use: most requests need only the length. Callers must not change them.
 
-    All of that takes long for a long prompt. Whoever must not hold up others exhausts `count` or `lay_out`
-    before, step by step; each step takes less than a millisecond.
+    All of that takes long for a long prompt. Whoever must not hold up others exhausts `count`, `tokenize` or
+    `lay_out` before, step by step; each step takes less than a millisecond.
 
     With `most`, a text that surely has more tokens than that is not counted to its end: its length is then
     some number above `most`.
     """
 
-    __slots__ = ("_ids", "_layout", "_length", "_most", "_texts", "_tokenizer", "text")
+    __slots__ = ("_ids", "_layout", "_length", "_most", "_texts", "_tokenizer", "_tokens", "text")
 
     text: str | None
 
@@ -68,6 +68,7 @@ class Prompt:
         self._most = most
         self._texts: list[str] | None = None
         self._layout: Layout | None = None
+        self._tokens: array[int] | None = None
         if ids is None:
             assert text is not None
             self.text = text if text.isascii() else well_formed(text)
@@ -108,6 +109,30 @@ class Prompt:
                 break
             yield
         self._length = tokens
+
+    def tokenize(self) -> Iterator[None]:
+        """Find the ids, step by step, and not what their texts are."""
+        if self._tokens is not None:
+            return
+        if self._layout is not None:
+            self._tokens = self._layout.ids
+        elif self.text is None:
+            self._tokens = array("I", self._ids or ())
+        else:
+            tokens = array("I")
+            for part in self._tokenizer.parts(self.text, split=True):
+                tokens.extend(self._tokenizer.encode(part))
+                yield
+            self._tokens = tokens
+
+    @property
+    def tokens(self) -> array[int]:
+        """The ids, four bytes each."""
+        if self._tokens is None:
+            for _ in self.tokenize():
+                pass
+        assert self._tokens is not None
+        return self._tokens
 
     def lay_out(self) -> Iterator[None]:
         """Make the layout, step by step."""

@@ -57,9 +57,18 @@ def test_a_prompt_made_in_steps_is_the_one_made_at_once(text: str, size: int) ->
         for _ in stepwise.count():
             pass
         assert len(stepwise) == len(whole) == tokenizer.count(whole.text or "")
+        unlaid = Prompt(tokenizer, text)
+        for _ in unlaid.tokenize():
+            pass
         for _ in stepwise.lay_out():
             pass
     ids, texts = BuiltinTokenizer().split(whole.text or "")
+    assert (
+        unlaid.tokens.tolist()
+        == stepwise.tokens.tolist()
+        == Prompt(tokenizer, ids=ids).tokens.tolist()
+        == ids
+    )
     assert stepwise.layout == whole.layout == Layout.of(texts, ids)
     assert (stepwise.ids, stepwise.texts) == (ids, texts)
 
