@@ -3,6 +3,7 @@
 # ruff: noqa: RUF009 - option() makes a dataclass field
 
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Final, Literal
 
 from llmdsim.config.option import (
@@ -538,19 +539,33 @@ class Config:
     # -- KV cache --------------------------------------------------------------------------------------------
     enable_kvcache: bool = option(
         False,
-        "Simulate the KV cache and publish its events; so far it stays empty, and thresholds of hits count",
+        "Simulate the KV cache and publish its events",
         group="KV cache",
         effective=True,
     )
     kv_cache_size: int = option(
         1024,
-        "Blocks in the cache; so far told in metrics, and the bound of block ids",
+        "Blocks in the cache that sequences can have; vLLM's --num-gpu-blocks-override is one more",
         low=0,
         group="KV cache",
         effective=True,
     )
+    num_gpu_blocks_override: int | None = option(
+        None,
+        "Blocks in the cache as vLLM counts them: one of them is never used",
+        low=2,
+        group="KV cache",
+        effective=True,
+    )
     block_size: Literal[8, 16, 32, 64, 128] = option(
-        16, "Tokens in a block; so far told in metrics, and for block ids", group="KV cache", effective=True
+        16, "Tokens in a block", group="KV cache", effective=True
+    )
+    enable_prefix_caching: bool = option(
+        False,
+        "Find blocks again that were filled before; with --enable-kvcache it is on unless switched off, and "
+        "given alone it switches that on",
+        group="KV cache",
+        effective=True,
     )
     global_cache_hit_threshold: float = option(
         0.0,
@@ -813,9 +828,6 @@ class Config:
     )
 
     # -- For vLLM's sake -------------------------------------------------------------------------------------
-    enable_prefix_caching: bool = option(
-        False, "Told in metrics; changes nothing else", group="For vLLM's sake", effective=True
-    )
     enforce_eager: bool = option(False, _UNUSED, group="For vLLM's sake", effective=True)
     tensor_parallel_size: int = option(
         0,
@@ -830,6 +842,9 @@ class Config:
     ignored_flags: tuple[str, ...] = field(default=())
     """Not an option: the vLLM flags that were given and mean nothing here, for one warning at start."""
 
+    asked_max_model_len: int = field(default=0, compare=False)
+    """Not an option: the context that was asked for, where the KV cache cannot hold one so long."""
+
     given: frozenset[str] = field(default=frozenset(), compare=False)
     """Not an option: the fields that some source gave, as opposed to those left at their default."""
 
@@ -839,6 +854,21 @@ class Config:
             object.__setattr__(self, "served_model_name", (self.model,))
         if not self.max_cpu_loras:
             object.__setattr__(self, "max_cpu_loras", self.max_loras)
+        self._resolve_cache()
+
+    def _resolve_cache(self) -> None:
+        resolve = partial(object.__setattr__, self)
+        if self.num_gpu_blocks_override is not None and "kv_cache_size" not in self.given:
+            resolve("kv_cache_size", self.num_gpu_blocks_override - 1)
+        if self.enable_prefix_caching and "enable_kvcache" not in self.given:
+            resolve("enable_kvcache", True)
+        if self.enable_kvcache and "enable_prefix_caching" not in self.given:
+            resolve("enable_prefix_caching", True)
+        if not self.asked_max_model_len:
+            resolve("asked_max_model_len", self.max_model_len)
+        if self.enable_kvcache:
+            most = self.kv_cache_size * self.block_size
+            resolve("max_model_len", min(self.asked_max_model_len, most))
 
 
 OPTIONS: Final[dict[str, Option]] = {

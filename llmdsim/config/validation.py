@@ -85,6 +85,14 @@ def _broken(config: Config) -> Iterator[str]:
     for flag, endpoints in (("--listen", config.listen), ("--admin-listen", config.admin_listen)):
         if len(endpoints) % ranks:
             yield f"{flag}: {len(endpoints)} endpoints cannot be shared out evenly to {ranks} ranks"
+    blocks = config.num_gpu_blocks_override
+    if blocks is not None and config.kv_cache_size != blocks - 1:
+        yield (
+            f"--num-gpu-blocks-override: {blocks} is {blocks - 1} blocks that can be used, and "
+            f"--kv-cache-size is {config.kv_cache_size}"
+        )
+    if config.enable_kvcache and not config.kv_cache_size:
+        yield "--kv-cache-size: a cache without blocks cannot serve anything"
     if _overlap(config.zmq_endpoint, config.kv_events_replay_endpoint, ranks):
         yield (
             f"--kv-events-replay-endpoint: {config.kv_events_replay_endpoint!r} uses a port of "

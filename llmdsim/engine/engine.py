@@ -7,6 +7,8 @@ from typing import Protocol
 
 from llmdsim.engine.adapters import Adapter
 from llmdsim.engine.admission import Admission, AdmissionSettings
+from llmdsim.engine.blocks import Blocks
+from llmdsim.engine.kvcache import KvCache, Record
 from llmdsim.engine.pacing import Pacing
 from llmdsim.engine.residency import Residency, ResidencySettings
 from llmdsim.engine.sequence import Sequence
@@ -38,7 +40,7 @@ class Engine:
 
     `write` makes the reply of a sequence at the moment it is given a slot. Time is passed in, in monotonic
     seconds; `seconds` tells it anew, to see how long writing took. `faults` collects what sinks and `write`
-    raised, for the caller to log and clear.
+    raised, for the caller to log and clear. Without a `cache` there is no bound to what sequences hold.
     """
 
     def __init__(
@@ -48,8 +50,13 @@ class Engine:
         write: Callable[[Ask], Reply],
         stats: Stats,
         seconds: Callable[[], float],
+        cache: KvCache | None = None,
     ) -> None:
         self.stats = stats
+        self.cache = cache
+        self._blocks = None if cache is None else Blocks(cache, stats)
+        #: Whether the last pass revealed anything.
+        self._revealing = False
         self.pacing = pacing
         self.residency = Residency(settings)
         self.faults: list[tuple[Sequence, Exception]] = []
@@ -63,7 +70,8 @@ class Engine:
         self._writing = 0.0
         #: Whether some were not started for want of that time.
         self._interrupted = False
-        self._waiting = Waiting(settings.scheduling_policy == "priority", settings.lora_max_overtakes)
+        self._by_priority = settings.scheduling_policy == "priority"
+        self._waiting = Waiting(self._by_priority, settings.lora_max_overtakes)
         self._running: dict[Sequence, None] = {}
         self._admitting = False
 
@@ -86,8 +94,8 @@ class Engine:
             adapter = sequence.adapter
             if sequence.ask.is_easy and (adapter is None or self.residency.can_start(adapter)):
                 sequence.arrival = now
-                self._start(sequence, now)
-                return
+                if self._start(sequence, now):
+                    return
         for sequence in sequences:
             sequence.arrival = now
             self._waiting.add(sequence)
@@ -147,6 +155,7 @@ class Engine:
         if done:
             stats.pass_tokens.observe(done)
         stats.settle()
+        self._revealing = done > 0
         return self.next_deadline()
 
     def next_deadline(self) -> float | None:
@@ -194,9 +203,31 @@ class Engine:
         """The adapters that sequences wait for, whether others of them run or not."""
         return self._waiting.adapters
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget the blocks of finished sequences; False while others are held. There are none yet."""
-        return True
+    def reset_prefix_cache(self, now: float, preempt: bool = False) -> bool:
+        """Forget the blocks of finished sequences; False, and nothing is forgotten, while others are held.
+
+        With `preempt` those that run are sent back to the queue before.
+        """
+        if self.cache is None:
+            return True
+        if preempt:
+            for sequence in reversed(list(self._running)):
+                self._preempt(sequence, now)
+        done = self.cache.clear()
+        self._admit(now)
+        return done
+
+    @property
+    def events_due(self) -> bool:
+        """Whether there is something to tell of KV blocks, and the step that did it is over (vLLM)."""
+        return self.cache is not None and bool(self.cache.records) and (self._revealing or not self._running)
+
+    def drain_events(self) -> list[Record]:
+        """What happened to KV blocks since this was called last."""
+        if self.cache is None:
+            return []
+        records, self.cache.records = self.cache.records, []
+        return records
 
     def _note_adapters(self, now: float) -> None:
         self.stats.adapter_changes += 1
@@ -205,22 +236,34 @@ class Engine:
     def _count_running(self) -> int:
         return self.stats.running
 
-    def _start(self, sequence: Sequence, now: float) -> None:
+    def _start(self, sequence: Sequence, now: float) -> bool:
+        """Have `sequence` run; it does not if there are too few free blocks for it."""
+        if self._blocks is not None and not self._blocks.start(sequence):
+            return False
         stats = self.stats
-        sequence.scheduled_at = begins = now
+        begins = now
         sequence.running = True
         self._running[sequence] = None
         stats.running += 1
         if sequence.adapter is not None:
             begins = self.residency.take(sequence.adapter, now)
             self._note_adapters(now)
+        if sequence.preemptions:
+            sequence.resuming = True
+            # To be noticed as it goes on.
+            sequence.grows_at = sequence.revealed + 1
+        else:
+            sequence.scheduled_at = now
+        if sequence.reply is not None:
+            self.pacing.begin(sequence, begins, stats.running)
+            return True
         threshold = sequence.cache_hit_threshold
         if threshold is not None and sequence.cached_tokens < threshold * sequence.prompt_tokens:
             # Another server, which has more of the prompt in its cache, or a prefill elsewhere is to do it.
             self._end(sequence, "cache_threshold", now)
             sequence.reply = CutReply(None, 0)
             self._tell(sequence, now)
-            return
+            return True
         if sequence.remote_prefill is not None:
             stats.transfers.look_up(sequence.prompt_tokens - sequence.cached_tokens)
         try:
@@ -230,6 +273,52 @@ class Engine:
             self.faults.append((sequence, fault))
             self._end(sequence, "error", now)
             self._tell(sequence, now)
+        return True
+
+    def _preempt(self, sequence: Sequence, now: float) -> None:
+        """Send `sequence` back to the queue, before all others, without blocks: it computes them anew."""
+        assert self._blocks is not None
+        stats = self.stats
+        stats.preemptions += 1
+        sequence.preemptions += 1
+        remote = sequence.remote_prefill
+        if remote is not None and not sequence.revealed:
+            # What was read is lost, and is computed here.
+            remote.lost, remote.fails = True, False
+        self.pacing.withdraw(sequence)
+        self._blocks.leave(sequence, complete=False)
+        self._stop_running(sequence, now)
+        self._waiting.add_first(sequence)
+        stats.waiting = len(self._waiting)
+        stats.deferred = self._waiting.deferred
+
+    def _grow(self, sequence: Sequence, now: float) -> None:
+        """Have blocks for what was revealed, if need be from those that started last (vLLM)."""
+        blocks = self._blocks
+        assert blocks is not None
+        sequence.resuming = False
+        while not blocks.grow(sequence):
+            if len(self._running) == 1:
+                blocks.stop_growing(sequence)
+                return
+            victim = self._victim()
+            self._preempt(victim, now)
+            if victim is sequence:
+                return
+
+    def _victim(self) -> Sequence:
+        """Which one is to make room."""
+        if self._by_priority:
+            return max(self._running, key=lambda sequence: (sequence.priority, sequence.arrival))
+        return next(reversed(self._running))
+
+    def _stop_running(self, sequence: Sequence, now: float) -> None:
+        sequence.running = False
+        del self._running[sequence]
+        self.stats.running -= 1
+        if sequence.adapter is not None:
+            self.residency.release(sequence.adapter)
+            self._note_adapters(now)
 
     def _admit(self, now: float) -> None:
         if self._admitting:
@@ -247,7 +336,10 @@ class Engine:
                 stats.waiting = len(waiting)
                 if sequence is None:
                     break  # all that wait need adapters that have no room yet
-                self._start(sequence, now)
+                if not self._start(sequence, now):
+                    # Nor does anything behind it, or it might wait for ever (vLLM).
+                    waiting.add(sequence)
+                    break
                 after = self._seconds()
                 self._writing += after - before
                 before = after
@@ -282,6 +374,8 @@ class Engine:
         sequence.revealed += tokens
         stats.generation_tokens += tokens
         if sequence.revealed < reply.total or sequence.tail:
+            if sequence.revealed >= sequence.grows_at:
+                self._grow(sequence, now)
             self._tell(sequence, now)
             return
         self._finish(sequence, reply.finish_reason, now)
@@ -324,13 +418,10 @@ class Engine:
         if not sequence.revealed and reason not in COMPLETE:
             # Without a first token.
             self._admission.prefill_tokens -= sequence.prompt_tokens
+        if self._blocks is not None:
+            self._blocks.leave(sequence, reason in COMPLETE)
         if sequence.running:
-            sequence.running = False
-            del self._running[sequence]
-            stats.running -= 1
-            if sequence.adapter is not None:
-                self.residency.release(sequence.adapter)
-                self._note_adapters(now)
+            self._stop_running(sequence, now)
             if sequence.reply is not None and reason not in COMPLETE:
                 self.pacing.drop(sequence)
         elif sequence.waiting:
@@ -371,6 +462,7 @@ class Engine:
                 sequence.ask.max_tokens,
                 n,
                 longest,
+                sequence.preemptions,
             )
         )
 

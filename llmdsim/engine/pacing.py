@@ -34,6 +34,9 @@ class Pacing(Protocol):
     def drop(self, sequence: Sequence) -> None:
         """`sequence` ended before its last token."""
 
+    def withdraw(self, sequence: Sequence) -> None:
+        """`sequence` runs no more, and may begin again later."""
+
     def advance(
         self, now: float, reveal: Callable[[Sequence, int, float], None], running: Callable[[], int]
     ) -> None:
@@ -55,11 +58,13 @@ class Pacing(Protocol):
 class PerRequestPacing:
     """Each sequence has its own timetable: a prefill, then a gap before every further token."""
 
-    __slots__ = ("_frozen_at", "_heap", "_latency", "_serial", "_stale")
+    __slots__ = ("_due", "_frozen_at", "_heap", "_latency", "_serial", "_stale")
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
         self._heap: list[Entry] = []
+        #: What was due when the pass under way began and has not had its turn, the first one last.
+        self._due: list[Entry] = []
         self._serial = count()
         self._stale = 0
         self._frozen_at: float | None = None
@@ -68,18 +73,27 @@ class PerRequestPacing:
         latency = self._latency
         lasts = latency.constant_prefill
         remote = sequence.remote_prefill
-        if remote is not None:
+        if remote is not None and not sequence.preemptions:
             remote.began = now
-            lasts = latency.transfer(sequence.prompt_tokens)
+            lasts = self._transfer(sequence)
         elif lasts is None:
-            lasts = latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
+            lasts = self._prefill(sequence, running)
         heappush(self._heap, (now + lasts, next(self._serial), sequence, lasts))
         if sequence.ask.plan is not None:
             self._draw_tail(sequence)
 
+    def _prefill(self, sequence: Sequence, running: int) -> float:
+        """How long it takes to compute what is not cached of all its tokens."""
+        tokens = sequence.prompt_tokens + sequence.revealed
+        return self._latency.prefill(tokens, sequence.resident_tokens, running)
+
+    def _transfer(self, sequence: Sequence) -> float:
+        """How long it takes to read from another server what is not cached of its prompt."""
+        return self._latency.transfer(sequence.prompt_tokens - sequence.resident_tokens)
+
     def _fall_back(self, sequence: Sequence, now: float, running: int) -> None:
         """A transfer has failed: unless that ends the sequence, its prompt is prefilled here."""
-        lasts = self._latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
+        lasts = self._prefill(sequence, running)
         heappush(self._heap, (now + lasts, next(self._serial), sequence, lasts))
 
     def _draw_tail(self, sequence: Sequence) -> None:
@@ -95,6 +109,11 @@ class PerRequestPacing:
             self._heap = [entry for entry in self._heap if entry[2].finish_reason is None]
             heapify(self._heap)
             self._stale = 0
+
+    def withdraw(self, sequence: Sequence) -> None:
+        for entries in (self._heap, self._due):
+            entries[:] = [entry for entry in entries if entry[2] is not sequence]
+        heapify(self._heap)
 
     def freeze(self, now: float) -> None:
         if self._frozen_at is None:
@@ -127,12 +146,12 @@ class PerRequestPacing:
         latency = self._latency
         if sequence.in_tail:
             return latency.image()
-        if sequence.revealed:
+        if sequence.revealed and not sequence.resuming:
             return latency.gap(running)
         remote = sequence.remote_prefill
-        if remote is not None and not remote.lost:
-            return latency.transfer(sequence.prompt_tokens)
-        return latency.prefill(sequence.prompt_tokens, sequence.cached_tokens, running)
+        if remote is not None and not remote.lost and not sequence.resuming:
+            return self._transfer(sequence)
+        return self._prefill(sequence, running)
 
     @staticmethod
     def _waits_for_tail(sequence: Sequence) -> bool:
@@ -158,7 +177,7 @@ class PerRequestPacing:
         if self._frozen_at is not None:
             return
         heap = self._heap
-        due: list[Entry] = []
+        due = self._due
         while heap and heap[0][0] <= now:
             due.append(heappop(heap))
         latency = self._latency
@@ -211,3 +230,4 @@ class PerRequestPacing:
             # Those there was no room for, or no time because one failed.
             for entry in due:
                 heappush(self._heap, entry)
+            due.clear()

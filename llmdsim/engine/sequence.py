@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
 from llmdsim.engine.adapters import Adapter
+from llmdsim.engine.kvcache import BlockTable, MediaSpan
 from llmdsim.engine.transfers import RemotePrefill
 from llmdsim.reply.ask import Ask
 from llmdsim.reply.reply import Reply
@@ -46,6 +48,11 @@ class Sequence:
     end: stop, length, abort, cache_threshold or error. `adapter` is None for the base model. Where another
     server has prefilled the prompt, the first token comes when its KV blocks have been read: see
     `remote_prefill`.
+
+    Its KV blocks are in `table`, where blocks are simulated; when it has revealed `grows_at` tokens it needs
+    more of them, or has filled some. `cached_tokens` are those of its prompt that were found in the cache;
+    when it started for the last time, `resident_tokens` were. It was sent back to the queue `preemptions`
+    times, and is `resuming` until it goes on.
     """
 
     __slots__ = (
@@ -53,23 +60,31 @@ class Sequence:
         "arrival",
         "ask",
         "cache_hit_threshold",
+        "cache_salt",
         "cached_tokens",
         "family",
         "finish_reason",
         "first_token_at",
+        "grows_at",
         "in_tail",
         "index",
         "last_token_at",
+        "media",
         "order",
+        "preemptions",
         "priority",
         "prompt_tokens",
+        "reads_cache",
         "remote_prefill",
         "reply",
         "request_id",
+        "resident_tokens",
+        "resuming",
         "revealed",
         "running",
         "scheduled_at",
         "sink",
+        "table",
         "tail",
         "waiting",
     )
@@ -96,7 +111,16 @@ class Sequence:
         self.reply: Reply | None = None
         self.revealed = 0
         self.cached_tokens = 0
+        self.resident_tokens = 0
         self.cache_hit_threshold: float | None = None
+        self.cache_salt: str | None = None
+        self.media: tuple[MediaSpan, ...] = ()
+        #: Whether cached blocks will do for its prompt.
+        self.reads_cache = True
+        self.table: BlockTable | None = None
+        self.grows_at = sys.maxsize
+        self.preemptions = 0
+        self.resuming = False
         self.tail = 0.0
         self.in_tail = False
         self.running = False

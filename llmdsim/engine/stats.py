@@ -181,10 +181,10 @@ class TransferStats:
         self.descriptors.observe_times(blocks, 1)
 
 
-Finished: TypeAlias = tuple[float, float, float, float, float, int, int, int, int, int, int]
+Finished: TypeAlias = tuple[float, float, float, float, float, int, int, int, int, int, int, int]
 """Of a sequence answered to its end: when it arrived, was started, had its first and last token, and ended;
-its prompt tokens, and the cached ones among them; its tokens, and their limit; and with the last choice of a
-prompt, how many there were and the most tokens of one (with others 0)."""
+its prompt tokens, and the cached ones among them; its tokens, and their limit; with the last choice of a
+prompt, how many there were and the most tokens of one (with others 0); and how often it was preempted."""
 
 
 class Stats:
@@ -287,7 +287,7 @@ class Stats:
     def _read_records(self) -> None:
         if not self.records:
             return
-        arrived, started, first, last, ended, prompt, cached, tokens, limit, n, longest = zip(
+        arrived, started, first, last, ended, prompt, cached, tokens, limit, n, longest, preemptions = zip(
             *self.records, strict=True
         )
         self.records.clear()
@@ -302,7 +302,7 @@ class Stats:
         )
         self.request_prompt_tokens.observe_all(prompt)
         self.prefill_computed_tokens.observe_all(map(sub, prompt, cached))
-        self.request_preemptions.observe_times(0, len(tokens))
+        self.request_preemptions.observe_all(preemptions)
         self.request_generation_tokens.observe_all(tokens)
         self.params_max_tokens.observe_all(filter(None, limit))
         self.params_n.observe_all(filter(None, n))
@@ -318,7 +318,9 @@ class Stats:
         self.pass_tokens.observe(tokens)
         self.finished["stop"] += len(prompts)
         self.time_to_first_token.observe_all([seconds] * len(prompts))
-        self.records += [(0.0, 0.0, seconds, seconds, seconds, length, 0, 0, 0, 1, 0) for length in prompts]
+        self.records += [
+            (0.0, 0.0, seconds, seconds, seconds, length, 0, 0, 0, 1, 0, 0) for length in prompts
+        ]
         self.settle()
 
     def settle(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
@@ -28,7 +29,7 @@ class Line:
         self.overtaken = 0
         #: Those with a serial number below this were there when a slot was free and the adapter could not
         #: start; `deferred` is how many of them still wait.
-        self.passed = 0
+        self.passed = -sys.maxsize
         self.deferred = 0
 
     def __len__(self) -> int:
@@ -54,7 +55,7 @@ class Line:
 class Waiting:
     """First come, first served; `by_priority`, the least `priority` comes before that.
 
-    One that has been started and has to wait again comes where it would be had it never been started.
+    One that could not be started after all comes back to its place.
     Sequences whose adapter cannot be had yet are passed over and keep their place (vLLM's rule), so there is
     a line for each adapter and one for the base model. Adapters that run could go on like that for ever: once
     `max_overtakes` of their sequences have overtaken the first one that is passed over, no more do until it
@@ -66,6 +67,8 @@ class Waiting:
         self._max_overtakes = max_overtakes
         self._lines: dict[Adapter | None, Line] = {}
         self._serial = 0
+        #: Serial numbers of those that were put in front, which get less and less.
+        self._front = -1
         #: How many wait; looked at thrice a request, where `len` would cost three times as much.
         self.length = 0
         #: How many were passed over by a scan for one that can start (vLLM's word).
@@ -77,6 +80,12 @@ class Waiting:
     def __iter__(self) -> Iterator[Sequence]:
         entries = [entry for line in self._lines.values() for entry in line.heap if entry[1].waiting]
         return (sequence for _, sequence in sorted(entries, key=lambda entry: entry[0]))
+
+    def add_first(self, sequence: Sequence) -> None:
+        """Put `sequence`, which ran, before all others of its priority."""
+        sequence.order = (sequence.priority if self._by_priority else 0, self._front)
+        self._front -= 1
+        self.add(sequence)
 
     def add(self, sequence: Sequence) -> None:
         """Put `sequence` where it belongs."""

@@ -16,7 +16,7 @@ def cache_config(config: Config) -> dict[str, str]:
         "gpu_memory_utilization": 0.92,
         "cache_dtype": "auto",
         "is_attention_free": False,
-        "num_gpu_blocks_override": None,
+        "num_gpu_blocks_override": config.num_gpu_blocks_override,
         "sliding_window": None,
         "enable_prefix_caching": config.enable_prefix_caching,
         "prefix_caching_hash_algo": "sha256",

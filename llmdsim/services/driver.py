@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from llmdsim.engine.engine import Engine
+from llmdsim.engine.kvcache import Record
 from llmdsim.engine.sequence import Sequence
 from llmdsim.web.orca import Load
 
@@ -29,6 +30,8 @@ class EngineDriver:
     def __init__(self, engine: Engine, clock: Any) -> None:
         self.engine = engine
         self.load: Load = engine.stats
+        #: Told what happened to KV blocks, at the end of the pass that it is due in.
+        self.on_records: Callable[[list[Record]], object] | None = None
         self._clock = clock
         self._seconds = clock.seconds
         self._call: Any = None
@@ -72,6 +75,13 @@ class EngineDriver:
         self.engine.resume(self._seconds())
         self._follow_up()
 
+    def reset_prefix_cache(self, preempt: bool = False) -> bool:
+        """Have the engine forget cached blocks; returns whether it has, which is told at once."""
+        done = self.engine.reset_prefix_cache(self._seconds(), preempt)
+        self._hand_over()
+        self._follow_up()
+        return done
+
     def give_up(self, reason: str = "abort") -> None:
         """End everything unfinished, for `reason`; its clients are told that it failed."""
         now = self._seconds()
@@ -95,13 +105,22 @@ class EngineDriver:
             self._in_pass = False
         if self.engine.faults:
             self._settle_faults()
+        if self.on_records is not None and self.engine.events_due:
+            self._hand_over()
         if deadline is not None or self._call is not None:
             self._arm(deadline)
+
+    def _hand_over(self) -> None:
+        records = self.engine.drain_events()
+        if records and self.on_records is not None:
+            self.on_records(records)
 
     def _follow_up(self) -> None:
         if self.engine.faults:
             self._settle_faults()
         if not self._in_pass:
+            if self.on_records is not None and self.engine.events_due:
+                self._hand_over()
             self._arm(self.engine.next_deadline())
 
     def _arm(self, deadline: float | None) -> None:

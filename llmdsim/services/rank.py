@@ -10,6 +10,7 @@ from twisted.application.service import Service
 from llmdsim.config import Config
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
+from llmdsim.engine.kvcache import KvCache
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
@@ -59,7 +60,10 @@ class Rank(Service):
         self.stats = Stats(config.max_model_len, config.block_size)
         self._latency = latency = Latency(config)
         self.author = author = Author(config, tokenizer)
-        self.engine = Engine(config, PerRequestPacing(latency), author.write, self.stats, clock.seconds)
+        cache = _kv_cache(config)
+        self.engine = Engine(
+            config, PerRequestPacing(latency), author.write, self.stats, clock.seconds, cache
+        )
         self.driver = EngineDriver(self.engine, clock)
         self.context = Context(
             config=config,
@@ -133,6 +137,13 @@ class Rank(Service):
         for site in self.sites:
             site.stop()
         self.metrics.stop()
+
+
+def _kv_cache(config: Config) -> KvCache | None:
+    """The KV cache, where it is to be simulated."""
+    if not config.enable_kvcache:
+        return None
+    return KvCache(config.kv_cache_size, config.block_size, config.enable_prefix_caching)
 
 
 def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:

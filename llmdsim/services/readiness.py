@@ -84,6 +84,14 @@ class Readiness(Service):
         ]
         if idle:
             log.warn("not yet effective in this version: {names}", names=" ".join(idle))
+        if config.max_model_len < config.asked_max_model_len:
+            log.warn(
+                "the context is {capped} tokens, not {asked}: the KV cache has {blocks} blocks of {size}",
+                capped=config.max_model_len,
+                asked=config.asked_max_model_len,
+                blocks=config.kv_cache_size,
+                size=config.block_size,
+            )
         if config.speed != 1.0:
             log.info("all latencies run {speed:g} times faster than configured", speed=config.speed)
         if config.ignored_flags:

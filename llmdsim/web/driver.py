@@ -40,3 +40,6 @@ class Driver(Protocol):
 
     def resume(self) -> None:
         """Go on after `hold` or `freeze`."""
+
+    def reset_prefix_cache(self, preempt: bool = False) -> bool:
+        """Have the engine forget cached blocks; returns whether it has. See `Engine.reset_prefix_cache`."""

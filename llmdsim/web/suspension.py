@@ -98,7 +98,7 @@ class Suspension:
         """
         self.require_life()
         self._paused = mode
-        return self._stop(mode, clear_cache and mode != "keep")
+        return self._stop(mode, clear_cache)
 
     def resume(self) -> None:
         """End the pause; an engine that is asleep stays so."""
@@ -162,7 +162,7 @@ class Suspension:
 
     def _clear(self) -> None:
         if self._clears:
-            self._driver.engine.reset_prefix_cache()
+            self._driver.reset_prefix_cache(preempt=True)
 
     def _explain(self) -> None:
         if self._level is not None and not self._sleep_serves:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from llmdsim.engine.adapters import Adapter
 from llmdsim.engine.engine import Engine
+from llmdsim.engine.kvcache import KvCache
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.sequence import Family, Sequence
@@ -56,7 +58,7 @@ class Ask:
 
     total: int = 1
     finish_reason: str = "stop"
-    prompt: range = range(5)
+    prompt: Any = range(5)
     max_tokens: int = 16
     fault: Exception | None = None
     plan: Plan | None = None
@@ -77,6 +79,9 @@ class Reply:
         self.total = total
         self.finish_reason = finish_reason
         self.stop_reason = None
+
+    def ids(self, start: int, stop: int) -> list[int]:
+        return list(range(1_000_000 + start, 1_000_000 + min(stop, self.total)))
 
 
 @dataclass(eq=False)
@@ -129,6 +134,10 @@ class Rig:
         self.stats = Stats(max_model_len=4096)
         self.engine = Engine(self.settings, self.pacing, self._write, self.stats, lambda: self.now)
         self._by_ask: dict[Ask, Sequence] = {}
+
+    def use_cache(self, cache: KvCache) -> None:
+        """Begin anew, with KV blocks."""
+        self.engine = Engine(self.settings, self.pacing, self._write, self.stats, lambda: self.now, cache)
 
     def _write(self, ask: Ask) -> Reply:
         assert self.stats.running <= self.settings.max_num_seqs

@@ -234,7 +234,7 @@ def test_the_prefill_knows_prompt_and_cached_tokens() -> None:
     rig = Rig(latency_calculator="per-token", prefill_overhead=TICK, prefill_time_per_token=2 * TICK)
     start = rig.now
     sequence = rig.make(prompt=range(10))
-    sequence.cached_tokens = 4
+    sequence.resident_tokens = 4
     rig.submit(sequence)
     assert rig.go() == start + TICK + 6 * 2 * TICK
 

@@ -132,7 +132,7 @@ def test_prefills_by_tokens() -> None:
     rig = Rig(latency_calculator="per-token", prefill_time_per_token=1.0)
     start = rig.now
     sequence = rig.make(prompt=range(10))
-    sequence.cached_tokens = 4
+    sequence.resident_tokens = 4
     rig.submit(sequence)
     assert rig.change(prefill_time_per_token=TICK, prefill_overhead=TICK) == start + 7 * TICK
 

@@ -8,8 +8,8 @@ from itertools import count
 
 from llmdsim.engine.kvcache.records import BlockHash
 
-#: What a block is found by: its prefix, its tokens and, where the prompt has media, those in it. The prefix is
-#: the chain number of the block before or, at the start of a prompt, what distinguishes that prompt.
+#: What a block is found by: its prefix, its tokens and, where the prompt has media, those in it. The prefix
+#: is the chain number of the block before or, at the start of a prompt, what distinguishes that prompt.
 Key = tuple[Hashable, ...]
 
 

@@ -13,7 +13,7 @@ json = msgspec.json.encode
 
 
 class ResetQuery(msgspec.Struct):
-    """What `/reset_prefix_cache` takes; checked, and without a meaning for one cache of blocks alone."""
+    """What `/reset_prefix_cache` takes. `reset_external` has no meaning: there is no cache but ours."""
 
     reset_running_requests: bool = False
     reset_external: bool = False
@@ -33,10 +33,11 @@ class Caches:
         app.route("/reset_encoder_cache", methods=["POST"], endpoint="reset_encoder_cache")(self.other)
 
     def prefix(self, request: Request) -> None:
-        """Forget the blocks of finished requests."""
-        read_query(ResetQuery, request)
+        """Forget the blocks of finished requests; those of running ones too, if they may be preempted."""
+        asked = read_query(ResetQuery, request)
         self._context.suspension.require_life()
-        request.respond(200, json({"success": self._context.driver.engine.reset_prefix_cache()}))
+        done = self._context.driver.reset_prefix_cache(asked.reset_running_requests)
+        request.respond(200, json({"success": done}))
 
     def other(self, request: Request) -> None:
         """Forget what was computed of media."""
