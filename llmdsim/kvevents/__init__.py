@@ -1,0 +1,1 @@
+"""KV cache events on the wire."""
