@@ -594,6 +594,14 @@ class Config:
         group="KV cache",
         effective=True,
     )
+    prefix_caching_hash_algo: Literal[
+        "sha256", "sha256_cbor", "sha256_cbor_64bit", "xxhash", "xxhash_cbor", "fnv_cbor", "cbor-fnv"
+    ] = option(
+        "sha256",
+        "How blocks are hashed: in one of vLLM's ways, or as llm-d-inference-sim: fnv_cbor, or cbor-fnv",
+        group="KV cache",
+        effective=True,
+    )
     hash_seed: str = option("", "Seed of block hashes", env="PYTHONHASHSEED", group="KV cache")
     zmq_endpoint: str = option(
         "tcp://127.0.0.1:5557", "ZeroMQ address that events are published to; empty is none", group="KV cache"
@@ -602,8 +610,30 @@ class Config:
         0, "Attempts to reach the ZeroMQ address", low=0, high=10, group="KV cache"
     )
     event_batch_size: int = option(16, "Events sent in one message at most", low=1, group="KV cache")
+    kv_event_format: Literal["map", "array"] = option(
+        "map",
+        "How events are encoded: as maps, or as arrays, like vLLM before June 2026 and llm-d-inference-sim",
+        group="KV cache",
+        effective=True,
+    )
     use_vllm_map_event_format: bool = option(
-        False, "Encode events as maps rather than arrays", group="KV cache"
+        True,
+        "The same in llm-d-inference-sim's words: off is array; --kv-event-format wins where it is given",
+        group="KV cache",
+        effective=True,
+    )
+    kv_event_hashes: Literal["int", "bytes", "1", "0"] = option(
+        "int",
+        "Hashes in events: integers of 64 bits, or bytes; 1 and 0 are how vLLM's variable puts it",
+        env="VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES",
+        group="KV cache",
+        effective=True,
+    )
+    kv_event_lora_keys: bool = option(
+        False,
+        "Have extra_keys name the adapter, too, as in vLLM; llm-d-router does not find such blocks",
+        group="KV cache",
+        effective=True,
     )
     kv_events_replay_endpoint: str = option(
         "", "ZeroMQ address that answers replay requests; empty is none", group="KV cache"

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
+from llmdsim.config import Config
 from llmdsim.engine.kvcache.records import BlockHash, Cleared, ExtraKey, Record, Removed, Stored
 
 Form: TypeAlias = Literal["map", "array"]
@@ -119,6 +120,15 @@ class Encoder:
         if self._int_hashes:
             return b"".join([b"\xcf" + each[-8:] for each in whole])
         return b"".join([b"\xc4%c" % len(each) + each for each in whole])
+
+
+def encoder(config: Config, rank: int) -> Encoder:
+    """The encoder that the options ask for."""
+    if "kv_event_format" in config.given or config.use_vllm_map_event_format:
+        form = config.kv_event_format
+    else:
+        form = "array"
+    return Encoder(form, config.kv_event_hashes in ("int", "1"), rank, config.kv_event_lora_keys)
 
 
 def _packed_tokens(tokens: array[int]) -> bytes:

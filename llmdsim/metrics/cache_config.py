@@ -19,7 +19,7 @@ def cache_config(config: Config) -> dict[str, str]:
         "num_gpu_blocks_override": config.num_gpu_blocks_override,
         "sliding_window": None,
         "enable_prefix_caching": config.enable_prefix_caching,
-        "prefix_caching_hash_algo": "sha256",
+        "prefix_caching_hash_algo": config.prefix_caching_hash_algo,
         "prefix_cache_retention_interval": 0,
         "kv_cache_dtype_skip_layers": [],
         "mamba_page_size_padded": None,

@@ -7,51 +7,22 @@ import pickle
 from array import array
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
+from llmdsim.engine.kvcache.cache import Hasher
 from llmdsim.engine.kvcache.cbor import cbor
-from llmdsim.engine.kvcache.records import BlockHash, ExtraKey
-
-
-class Extra(NamedTuple):
-    """What besides its tokens distinguishes a block; there is none for a block with nothing of it.
-
-    `media` are the items that overlap the block, in order: identifier, and offset from the block's first
-    token (negative if it began before). `salt` is for the first block of a prompt alone.
-    """
-
-    adapter: str | None = None
-    adapter_path: str = ""
-    media: tuple[tuple[str, int], ...] = ()
-    salt: str | None = None
-
-    def keys(self) -> tuple[ExtraKey, ...]:
-        """As records have them: the adapter's name first, the salt last."""
-        return (
-            *(() if self.adapter is None else (self.adapter,)),
-            *self.media,
-            *(() if self.salt is None else (self.salt,)),
-        )
-
-
-class Hasher(Protocol):
-    """One algorithm with its seed."""
-
-    def root(self, model: str) -> BlockHash:
-        """The parent of first blocks, for the model as users name it (an adapter by its own name)."""
-
-    def block(self, parent: BlockHash, tokens: array[int], extra: Extra | None) -> BlockHash:
-        """The hash of a full block; `tokens` is an array of unsigned 32-bit integers."""
-
+from llmdsim.engine.kvcache.content import Extra
+from llmdsim.engine.kvcache.records import BlockHash
 
 #: What vLLM seeds its secure algorithms with if nothing is given, so that all servers agree.
 _DEFAULT_SEED: Final = "vllm-none-hash"
 
 
-def hasher(algorithm: str, seed: str = "") -> Hasher:
-    """The algorithm called so by `--prefix-caching-hash-algo`; an empty seed is none.
+def hasher(algorithm: str, seed: str, model: str) -> Hasher:
+    """The algorithm called so by `--prefix-caching-hash-algo`; an empty seed is none. `model` is the base
+    model's name as clients know it.
 
-    Without one, vLLM's algorithms on xxhash draw a seed, since they are not secure against somebody who knows
+    Without a seed, vLLM's algorithms on xxhash draw one, since they are not secure against somebody who knows
     it: hashes then differ from process to process.
     """
     match algorithm:
@@ -67,12 +38,12 @@ def hasher(algorithm: str, seed: str = "") -> Hasher:
             serialized = _pickled if algorithm == "xxhash" else cbor
             return _Vllm(xxh3_128_digest, serialized, seed or os.urandom(32).hex())
         case "fnv_cbor" | "cbor-fnv":
-            return _Fnv(seed)
+            return _Fnv(seed, model)
     raise ValueError(algorithm)
 
 
 class _Vllm:
-    """vLLM's: a digest of (parent, tokens, extra keys), or of the seed for the root. It knows no models."""
+    """vLLM's: a digest of (parent, tokens, extra keys), or of the seed for the root. It knows no model."""
 
     __slots__ = ("_digest", "_root", "_serialized")
 
@@ -83,7 +54,7 @@ class _Vllm:
         self._serialized = serialized
         self._root = digest(serialized(seed))
 
-    def root(self, model: str) -> BlockHash:
+    def root(self, adapter: str | None) -> BlockHash:
         return self._root
 
     def block(self, parent: BlockHash, tokens: array[int], extra: Extra | None) -> BlockHash:
@@ -93,7 +64,7 @@ class _Vllm:
 def _tagged(extra: Extra) -> tuple[tuple[str, ...] | tuple[str, str, int], ...]:
     """As vLLM hashes them: each with where it is from."""
     return (
-        *(() if extra.adapter is None else (("lora", _new(extra.adapter), _new(extra.adapter_path)),)),
+        *(() if extra.adapter is None else (("lora", *map(_new, extra.adapter)),)),
         *(("mm", _new(identifier), offset) for identifier, offset in extra.media),
         *(() if extra.salt is None else (("cache_salt", _new(extra.salt)),)),
     )
@@ -127,13 +98,14 @@ class _Fnv:
     not count. The salt is the router's addition.
     """
 
-    __slots__ = ("_seed",)
+    __slots__ = ("_model", "_seed")
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, model: str) -> None:
         self._seed = fnv1a(seed.encode())
+        self._model = model
 
-    def root(self, model: str) -> BlockHash:
-        return fnv1a(cbor((self._seed, None, model)))
+    def root(self, adapter: str | None) -> BlockHash:
+        return fnv1a(cbor((self._seed, None, self._model if adapter is None else adapter)))
 
     def block(self, parent: BlockHash, tokens: array[int], extra: Extra | None) -> BlockHash:
         return fnv1a(cbor((parent, tokens, None if extra is None else _hashes(extra))))
