@@ -39,6 +39,7 @@ def test_every_label_of_vllms_with_its_default() -> None:
             ["--kv-cache-size", "0"],
             {"num_gpu_blocks": "0", "kv_cache_size_tokens": "0", "kv_cache_max_concurrency": "0.0"},
         ),
+        (["--prefix-caching-hash-algo", "xxhash"], {"prefix_caching_hash_algo": "xxhash"}),
         (["--enable-prefix-caching"], {"enable_prefix_caching": "True"}),
     ],
 )
