@@ -86,7 +86,7 @@ def test_arrays_have_the_size_of_llm_d_inference_sims(record: Record, size: int,
     assert len(payload) == size
 
 
-def test_r06_the_parent_of_a_first_block_is_a_zero_of_full_width_in_arrays() -> None:
+def test_r6_the_parent_of_a_first_block_is_a_zero_of_full_width_in_arrays() -> None:
     payload = Encoder("array", True, 0).batch([Stored([A1], None, ids(range(8)), 8)], WHEN)
     assert b"\xcf\0\0\0\0\0\0\0\0\x98" in payload
 
@@ -117,7 +117,7 @@ def test_a_store_has_vllms_fields_in_vllms_order() -> None:
     ]
 
 
-def test_r06_the_parent_of_a_later_block_is_the_one_before() -> None:
+def test_r6_the_parent_of_a_later_block_is_the_one_before() -> None:
     record = Stored([A3], A2, ids(range(17, 25)), 8)
     for form, key in (("map", "parent_block_hash"), ("array", 2)):
         (event,) = decoded(Encoder(form, True, 0).batch([record], WHEN))[1]

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llmdsim.engine.kvcache import PLAIN, BlockHash, Content, Extra, Hasher, MediaSpan
@@ -228,6 +228,8 @@ def test_whatever_distinguishes_a_prompt_distinguishes_its_blocks(algorithm: str
 
 
 @given(st.sampled_from(ALL), st.text(min_size=1), st.integers(-5, 5))
+@example("sha256", "mm", 0)
+@example("sha256", "cache_salt", 0)
 def test_a_hash_is_of_values_whether_texts_are_one_object_or_several(
     algorithm: str, text: str, offset: int
 ) -> None:
