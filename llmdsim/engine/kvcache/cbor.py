@@ -20,20 +20,20 @@ _head64 = Struct(">BQ").pack
 
 def cbor(item: Item) -> bytes:
     """`item` in the one canonical form; integers from -2^64 to 2^64 - 1."""
-    match item:
+    match item:  # the likeliest first
+        case tuple():
+            return _head(_ARRAY, len(item)) + b"".join([cbor(part) for part in item])
+        case array():
+            return _head(_ARRAY, len(item)) + _tokens(item)
         case None:
             return b"\xf6"
-        case int():
-            return _head(_UNSIGNED, item) if item >= 0 else _head(_NEGATIVE, -1 - item)
         case bytes():
             return _head(_BYTES, len(item)) + item
+        case int():
+            return _head(_UNSIGNED, item) if item >= 0 else _head(_NEGATIVE, -1 - item)
         case str():
             text = item.encode()
             return _head(_TEXT, len(text)) + text
-        case array():
-            return _head(_ARRAY, len(item)) + _tokens(item)
-        case tuple():
-            return _head(_ARRAY, len(item)) + b"".join(map(cbor, item))
         case dict():
             return _head(_MAP, len(item)) + b"".join(cbor(part) for entry in item.items() for part in entry)
 
