@@ -602,7 +602,9 @@ class Config:
         group="KV cache",
         effective=True,
     )
-    hash_seed: str = option("", "Seed of block hashes", env="PYTHONHASHSEED", group="KV cache")
+    hash_seed: str = option(
+        "", "Seed of block hashes", env="PYTHONHASHSEED", group="KV cache", effective=True
+    )
     zmq_endpoint: str = option(
         "tcp://127.0.0.1:5557", "ZeroMQ address that events are published to; empty is none", group="KV cache"
     )

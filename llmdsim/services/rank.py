@@ -11,6 +11,7 @@ from llmdsim.config import Config
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
 from llmdsim.engine.kvcache import KvCache
+from llmdsim.engine.kvcache.hashing import hasher
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
@@ -143,7 +144,11 @@ def _kv_cache(config: Config) -> KvCache | None:
     """The KV cache, where it is to be simulated."""
     if not config.enable_kvcache:
         return None
-    return KvCache(config.kv_cache_size, config.block_size, config.enable_prefix_caching)
+    names_blocks = None
+    if config.zmq_endpoint or config.kv_events_replay_endpoint:
+        model = config.served_model_name[0]
+        names_blocks = hasher(config.prefix_caching_hash_algo, config.hash_seed, model)
+    return KvCache(config.kv_cache_size, config.block_size, config.enable_prefix_caching, names_blocks)
 
 
 def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:

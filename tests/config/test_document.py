@@ -70,9 +70,10 @@ def test_a_member_can_be_added_to_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_one_line_with_its_name(
-    content: bytes | None, message: str | None, tmp_path: Path
+    content: bytes | None, message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "f.yaml"
+    monkeypatch.chdir(tmp_path)
+    path = Path("f.yaml")
     if content is not None:
         path.write_bytes(content)
     try:
