@@ -6,6 +6,7 @@ MODEL ?= Qwen/Qwen3-0.6B
 PORT ?= 8000
 ARGS ?=
 PYTEST_ARGS ?=
+WORKERS ?= auto
 BENCH_ARGS ?=
 MINUTES ?= 5
 SOAK_ARGS ?=
@@ -29,7 +30,7 @@ help: ## list the targets and variables
 	@echo 'Variables, with their present values (make run PORT=8001 MODEL=my-model):'
 	@echo '  PYTHON=$(PYTHON)  makes .venv; 3.11 or newer'
 	@echo '  MODEL=$(MODEL)  PORT=$(PORT)  ARGS=$(ARGS)  for run; ARGS takes any flags'
-	@echo '  PYTEST_ARGS=$(PYTEST_ARGS)  BENCH_ARGS=$(BENCH_ARGS)'
+	@echo '  PYTEST_ARGS=$(PYTEST_ARGS)  BENCH_ARGS=$(BENCH_ARGS)  WORKERS=$(WORKERS)  0 runs tests one by one'
 	@echo '  MINUTES=$(MINUTES)  SOAK_ARGS=$(SOAK_ARGS)  for soak'
 	@echo '  IMG=$(IMG)  from REGISTRY, IMAGE_TAG_BASE, SIM_TAG'
 	@echo '  TARGETOS=$(TARGETOS)  TARGETARCH=$(TARGETARCH)  the image platform; empty TARGETARCH: that of this machine'
@@ -38,8 +39,8 @@ help: ## list the targets and variables
 run: .venv/.installed ## install, then run the daemon in the foreground on PORT, serving MODEL
 	@exec $(PY) -m llmdsim --port '$(PORT)' --model '$(MODEL)' $(ARGS)
 
-test: lint types ## install with the test extras, then lint, types and all tests
-	$(PY) -m pytest $(PYTEST_ARGS)
+test: lint types ## install with the test extras, then lint, types and all tests, on WORKERS cores at once
+	$(PY) -m pytest -n '$(WORKERS)' --dist loadfile $(PYTEST_ARGS)
 
 lint: .venv/.test-installed ## ruff: rules and format
 	$(PY) -m ruff check
