@@ -78,7 +78,7 @@ class KvCache:
             key: Key = (chain, data[start : start + width])
             if media:
                 first = start // WIDTH
-                key = (*key, content.media_of(first, first + size))
+                key += content.media_of(first, first + size)
             block = find(key)
             if block is None:
                 break
@@ -126,7 +126,7 @@ class KvCache:
             at = (index - start) * width
             key: Key = (chain, data[at : at + width])
             if content.media:
-                key = (*key, content.media_of(index * size, (index + 1) * size))
+                key += content.media_of(index * size, (index + 1) * size)
             first = self.pool.fill(block, key)
             chain = block.chain
             if hasher is not None:
@@ -137,9 +137,7 @@ class KvCache:
 
     def release(self, table: BlockTable) -> None:
         """Take all blocks from the table; its last ones will be given up before its first ones."""
-        let_go = self.pool.let_go
-        for block in reversed(table.blocks):
-            let_go(block)
+        self.pool.let_go(table.blocks)
         table.blocks = []
         table.stored = 0
 

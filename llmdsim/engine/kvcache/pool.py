@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from itertools import count
 
 from llmdsim.engine.kvcache.records import BlockHash
 
-#: What a block is found by: its prefix, its tokens and, where the prompt has media, those in it. The prefix
-#: is the chain number of the block before or, at the start of a prompt, what distinguishes that prompt.
+#: What a block is found by: its prefix, its tokens and the media in it. The prefix is the chain number of the
+#: block before or, at the start of a prompt, what distinguishes that prompt.
 Key = tuple[Hashable, ...]
 
 
@@ -46,9 +46,12 @@ class Pool:
         self._cached: dict[Key, Block] = {}
         #: Further blocks of the same content, in the order in which they were filled.
         self._twins: dict[Key, list[Block]] = {}
-        #: Numbers of free blocks without content, the next to be taken last; and the first one never taken.
+        #: Free blocks in the order in which they are taken. Numbers of those without content, the next to be
+        #: taken last; the first number never taken; numbers of those whose content was forgotten, the next to
+        #: be taken last; and those with content.
         self._spare: list[int] = []
         self._fresh = 1
+        self._worn: list[int] = []
         self._idle: OrderedDict[Block, None] = OrderedDict()
         self._chains = count(1)
 
@@ -69,6 +72,8 @@ class Pool:
         if self._fresh <= self.total:
             self._fresh += 1
             return Block(self._fresh - 1), None
+        if self._worn:
+            return Block(self._worn.pop()), None
         given_up, _ = self._idle.popitem(last=False)
         self._forget(given_up)
         return Block(given_up.number), given_up
@@ -80,16 +85,20 @@ class Pool:
             self.used += 1
         block.refs += 1
 
-    def let_go(self, block: Block) -> None:
-        """One sequence less holds `block`."""
-        block.refs -= 1
-        if block.refs:
-            return
-        self.used -= 1
-        if block.key is None:
-            self._spare.append(block.number)
-        else:
-            self._idle[block] = None
+    def let_go(self, blocks: Sequence[Block]) -> None:
+        """One sequence less holds each of `blocks`, of which the last will be taken before the first."""
+        idle = self._idle
+        spare: list[int] = []
+        for block in reversed(blocks):
+            block.refs -= 1
+            if block.refs:
+                continue
+            self.used -= 1
+            if block.key is None:
+                spare.append(block.number)
+            else:
+                idle[block] = None
+        self._spare += reversed(spare)
 
     def fill(self, block: Block, key: Key) -> Block | None:
         """Have `block` be found by `key`; returns the one that already is, if any."""
@@ -104,12 +113,11 @@ class Pool:
         return first
 
     def clear(self) -> None:
-        """Forget all content; no block is held."""
+        """Forget all content; no block is held. The order in which blocks are taken stays as it is."""
+        self._worn = [block.number for block in reversed(self._idle)] + self._worn
         self._cached.clear()
         self._twins.clear()
         self._idle.clear()
-        self._spare.clear()
-        self._fresh = 1
 
     def _forget(self, block: Block) -> None:
         key = block.key

@@ -1,0 +1,225 @@
+"""The cache does what a slow one does, and those who listen know what can be found."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from llmdsim.engine.kvcache import (
+    BlockHash,
+    BlockTable,
+    Cleared,
+    Content,
+    KvCache,
+    MediaSpan,
+    Record,
+    Removed,
+    Stored,
+)
+from tests.engine.kvcache.reference import Prefix, Reference
+from tests.engine.kvcache.rig import SpelledOut, numbered
+
+CONTENTS = (
+    Content(),
+    Content(adapter=("a", "/a"), lora_id=1),
+    Content(adapter=("a", "/b"), lora_id=2),
+    Content(salt="s"),
+    Content(adapter=("a", "/a"), lora_id=1, salt="s"),
+    Content(media=[MediaSpan("i", 1, 3), MediaSpan("j", 5, 1)]),
+    Content(media=[MediaSpan("i", 1, 3), MediaSpan("k", 5, 9)]),
+)
+
+#: Prompts share their beginnings, and two letters make equal ones likely.
+letters = st.lists(st.integers(1, 2), max_size=3)
+contents = st.sampled_from([0, 0, 0, *range(len(CONTENTS))]).map(CONTENTS.__getitem__)
+
+
+@dataclass(eq=False)
+class Running:
+    """A sequence that has blocks, here and in the reference."""
+
+    table: BlockTable
+    numbers: list[int] = field(default_factory=list)
+    stored: int = 0
+
+
+class Listener:
+    """What a router knows: how many blocks of each hash there are, and which come after which."""
+
+    def __init__(self) -> None:
+        self.blocks: Counter[BlockHash] = Counter()
+
+    def hear(self, record: Record) -> None:
+        if isinstance(record, Stored):
+            assert record.hashes
+            assert len(record.tokens) == len(record.hashes) * record.block_size
+            assert record.parent is None or self.blocks[record.parent], "a child without its parent"
+            self.blocks.update(record.hashes)
+        elif isinstance(record, Removed):
+            assert self.blocks[record.hash], "a removal of what nobody announced"
+            self.blocks[record.hash] -= 1
+        else:
+            assert isinstance(record, Cleared)
+            self.blocks.clear()
+
+    @property
+    def known(self) -> set[BlockHash]:
+        return {*(+self.blocks)}
+
+
+class CacheMachine(RuleBasedStateMachine):
+    @initialize(blocks=st.sampled_from([4, 8, 12, 2, 1]), size=st.sampled_from([2, 1, 3]))
+    def build(self, blocks: int, size: int) -> None:
+        self.cache = KvCache(blocks, size, True, SpelledOut())
+        self.reference = Reference(blocks, size)
+        self.listener = Listener()
+        self.running: list[Running] = []
+        self.preempted: list[BlockTable] = []
+        #: All that was ever stored, to be looked for.
+        self.seen: dict[Prefix, tuple[list[int], Content]] = {}
+
+    # --- what sequences do
+
+    @rule(
+        begin=st.sampled_from([5, 2, 9, 0]),
+        tokens=letters,
+        content=contents,
+        reads=st.sampled_from([1, 1, 1, 0]),
+        waits=st.sampled_from([0, 0, 1]),
+    )
+    def start(self, begin: int, tokens: list[int], content: Content, reads: int, waits: int) -> None:
+        table = BlockTable(array("I", [1] * begin + tokens), content, bool(reads))
+        if self.admit(table) and not waits:
+            self.store(self.running[-1], 0)
+
+    @rule(begin=st.sampled_from([5, 2, 9]), tokens=letters, content=contents)
+    def start_and_end(self, begin: int, tokens: list[int], content: Content) -> None:
+        table = BlockTable(array("I", [1] * begin + tokens), content)
+        if self.admit(table):
+            self.store(self.running[-1], 0)
+            self.release(len(self.running) - 1, False)
+
+    @precondition(lambda self: self.preempted)
+    @rule(which=st.integers(0, 9))
+    def resume(self, which: int) -> None:
+        table = self.preempted.pop(which % len(self.preempted))
+        if not self.admit(table):
+            self.preempted.append(table)
+
+    def admit(self, table: BlockTable) -> bool:
+        expected = self.reference.find(table.tokens, table.content) if table.reads else []
+        found = self.cache.find(table)
+        assert numbered(found) == expected
+        numbers = self.reference.admit(table.tokens, expected)
+        admitted = self.cache.admit(table, found)
+        assert admitted == (numbers is not None)
+        if numbers is None:
+            assert not table.blocks
+            return False
+        self.running.append(Running(table, numbers, len(expected)))
+        assert table.stored == len(expected)
+        return True
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 9), all_but=st.integers(0, 7))
+    def compute(self, which: int, all_but: int) -> None:
+        self.store(self.running[which % len(self.running)], all_but)
+
+    def store(self, running: Running, all_but: int) -> None:
+        table = running.table
+        computed = max(len(table.tokens) - all_but, 0)
+        self.cache.store(table, computed)
+        stop = computed // self.reference.size
+        self.reference.store(running.numbers, table.tokens, table.content, running.stored, stop)
+        running.stored = max(running.stored, stop)
+        assert table.stored == running.stored
+        for blocks in range(1, running.stored + 1):
+            prefix = self.reference.prefix(table.tokens, table.content, blocks)
+            self.seen[prefix] = ([*table.tokens[: blocks * self.reference.size], 0], table.content)
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 9), tokens=letters.filter(bool), all_but=st.sampled_from([1, 1, 3]))
+    def generate(self, which: int, tokens: list[int], all_but: int) -> None:
+        running = self.running[which % len(self.running)]
+        table, reference = running.table, self.reference
+        total = len(table.tokens) + len(tokens)
+        missing = -(-total // reference.size) - len(running.numbers)
+        extended = self.cache.extend(table, total)
+        assert extended == (missing <= len(reference.free))
+        if extended:
+            running.numbers += reference.take(missing)
+            table.tokens.extend(tokens)
+            self.store(running, all_but)
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 9), returns=st.booleans())
+    def release(self, which: int, returns: bool) -> None:
+        running = self.running.pop(which % len(self.running))
+        self.cache.release(running.table)
+        self.reference.release(running.numbers)
+        assert (running.table.blocks, running.table.stored) == ([], 0)
+        if returns:
+            self.preempted.append(running.table)
+
+    @precondition(lambda self: self.seen)
+    @rule(really=st.sampled_from([0, 0, 0, 0, 0, 1]))
+    def clear(self, really: int) -> None:
+        held = any(running.numbers for running in self.running)
+        if held or really:
+            assert self.cache.clear() == self.reference.clear() == (not held)
+
+    # --- what holds
+
+    @invariant()
+    def blocks_and_references_are_right(self) -> None:
+        held: Counter[int] = Counter()
+        for running in self.running:
+            assert numbered(running.table.blocks) == running.numbers
+            held.update(running.numbers)
+            for block in running.table.blocks:
+                assert block.refs == self.reference.refs[block.number]
+        assert held == Counter({number: refs for number, refs in self.reference.refs.items() if refs})
+        pool = self.cache.pool
+        assert pool.used == len(held) == pool.total - len(self.reference.free)
+        assert pool.free == len(self.reference.free)
+        assert self.cache.usage == len(held) / pool.total
+
+    @invariant()
+    def every_store_and_removal_is_told_once(self) -> None:
+        told, self.cache.records = self.cache.records, []
+        expected, self.reference.records = self.reference.records, []
+        assert told == expected
+        for record in told:
+            self.listener.hear(record)
+
+    @invariant()
+    def listeners_know_exactly_what_can_be_found(self) -> None:
+        findable = {*self.reference.held.values()}
+        assert all(prefix[:-1] in findable for prefix in findable if prefix[1:]), "a child without its parent"
+        assert self.listener.known == {self.reference.hash(prefix) for prefix in findable}
+        for prefix, (tokens, content) in self.seen.items():
+            found = self.cache.find(BlockTable(array("I", tokens), content))
+            assert numbered(found) == self.reference.find(tokens, content)
+            assert (len(found) == len(prefix)) == (prefix in findable)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "cache"):
+            return
+        while self.running:
+            self.release(0, False)
+            self.blocks_and_references_are_right()
+        assert self.cache.pool.used == 0
+        assert self.cache.clear()
+        # Every block is there, once.
+        last = BlockTable(array("I", range(self.cache.pool.total * self.cache.block_size)))
+        assert self.cache.admit(last, [])
+        assert sorted(numbered(last.blocks)) == [*range(1, self.cache.pool.total + 1)]
+
+
+CacheMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestCache = CacheMachine.TestCase
