@@ -98,7 +98,7 @@ class KvCache:
             return False
         for block in found:
             pool.hold(block)
-        table.blocks = [*found, *[self._take() for _ in range(missing)]]
+        table.blocks = [*found, *self._take(missing)]
         table.stored = len(found)
         return True
 
@@ -107,7 +107,8 @@ class KvCache:
         missing = -(-tokens // self.block_size) - len(table.blocks)
         if missing > self.pool.free:
             return False
-        table.blocks += [self._take() for _ in range(missing)]
+        if missing > 0:
+            table.blocks += self._take(missing)
         return True
 
     def store(self, table: BlockTable, tokens: int) -> None:
@@ -150,11 +151,10 @@ class KvCache:
             self.records.append(Cleared())
         return True
 
-    def _take(self) -> Block:
-        block, given_up = self.pool.take()
-        if given_up is not None and given_up.hash is not None:
-            self.records.append(Removed(given_up.hash))
-        return block
+    def _take(self, blocks: int) -> list[Block]:
+        taken, given_up = self.pool.take(blocks)
+        self.records += map(Removed, given_up)
+        return taken
 
     def _hash(self, hasher: Hasher, table: BlockTable, index: int) -> BlockHash:
         content, size = table.content, self.block_size

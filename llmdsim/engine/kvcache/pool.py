@@ -20,16 +20,14 @@ class Block:
     then, and no others. `hash` is what it is announced by, where blocks are announced.
     """
 
-    __slots__ = ("chain", "hash", "key", "number", "refs", "sample")
+    __slots__ = ("chain", "hash", "key", "number", "refs")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.refs = 1
+        self.refs = 0
         self.key: Key | None = None
         self.chain = 0
         self.hash: BlockHash | None = None
-        #: What is measured of it, for the few of which that is.
-        self.sample: object | None = None
 
 
 class Pool:
@@ -46,12 +44,12 @@ class Pool:
         self._cached: dict[Key, Block] = {}
         #: Further blocks of the same content, in the order in which they were filled.
         self._twins: dict[Key, list[Block]] = {}
-        #: Free blocks in the order in which they are taken. Numbers of those without content, the next to be
-        #: taken last; the first number never taken; numbers of those whose content was forgotten, the next to
-        #: be taken last; and those with content.
-        self._spare: list[int] = []
+        #: Free blocks in the order in which they are taken: those without content, the next one last; those
+        #: from this number on, which are made as they are taken, since there may be millions; those whose
+        #: content was forgotten, the next one last; and those with content.
+        self._spare: list[Block] = []
         self._fresh = 1
-        self._worn: list[int] = []
+        self._worn: list[Block] = []
         self._idle: OrderedDict[Block, None] = OrderedDict()
         self._chains = count(1)
 
@@ -64,19 +62,30 @@ class Pool:
         """The block of that content, the one filled first if there are several."""
         return self._cached.get(key)
 
-    def take(self) -> tuple[Block, Block | None]:
-        """A block to be filled, and the one whose content was given up for it; there is a free one."""
-        self.used += 1
-        if self._spare:
-            return Block(self._spare.pop()), None
-        if self._fresh <= self.total:
-            self._fresh += 1
-            return Block(self._fresh - 1), None
-        if self._worn:
-            return Block(self._worn.pop()), None
-        given_up, _ = self._idle.popitem(last=False)
-        self._forget(given_up)
-        return Block(given_up.number), given_up
+    def take(self, blocks: int) -> tuple[list[Block], list[BlockHash]]:
+        """So many blocks to be filled, of which there are as many free, and the hashes of what they held."""
+        self.used += blocks
+        spare = self._spare
+        taken = spare[: -blocks - 1 : -1]
+        del spare[len(spare) - len(taken) :]
+        if (missing := blocks - len(taken)) and self._fresh <= self.total:
+            fresh = range(self._fresh, min(self._fresh + missing, self.total + 1))
+            taken += map(Block, fresh)
+            self._fresh = fresh.stop
+        given_up: list[BlockHash] = []
+        while len(taken) < blocks:
+            if self._worn:
+                block = self._worn.pop()
+            else:
+                block, _ = self._idle.popitem(last=False)
+                self._forget(block)
+                if block.hash is not None:
+                    given_up.append(block.hash)
+            block.key = block.hash = None
+            taken.append(block)
+        for block in taken:
+            block.refs = 1
+        return taken, given_up
 
     def hold(self, block: Block) -> None:
         """One more sequence holds `block`, which was found."""
@@ -88,14 +97,14 @@ class Pool:
     def let_go(self, blocks: Sequence[Block]) -> None:
         """One sequence less holds each of `blocks`, of which the last will be taken before the first."""
         idle = self._idle
-        spare: list[int] = []
+        spare: list[Block] = []
         for block in reversed(blocks):
             block.refs -= 1
             if block.refs:
                 continue
             self.used -= 1
             if block.key is None:
-                spare.append(block.number)
+                spare.append(block)
             else:
                 idle[block] = None
         self._spare += reversed(spare)
@@ -114,7 +123,7 @@ class Pool:
 
     def clear(self) -> None:
         """Forget all content; no block is held. The order in which blocks are taken stays as it is."""
-        self._worn = [block.number for block in reversed(self._idle)] + self._worn
+        self._worn = [*reversed(self._idle), *self._worn]
         self._cached.clear()
         self._twins.clear()
         self._idle.clear()
@@ -122,13 +131,13 @@ class Pool:
     def _forget(self, block: Block) -> None:
         key = block.key
         assert key is not None
-        twins = self._twins.get(key)
-        if self._cached[key] is not block:
-            assert twins is not None
-            twins.remove(block)
-        elif twins:
+        twins = self._twins.get(key) if self._twins else None
+        if twins is None:
+            del self._cached[key]
+            return
+        if self._cached[key] is block:
             self._cached[key] = twins.pop(0)
         else:
-            del self._cached[key]
+            twins.remove(block)
         if not twins:
-            self._twins.pop(key, None)
+            del self._twins[key]

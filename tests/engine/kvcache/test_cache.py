@@ -12,7 +12,13 @@ def state(cache: KvCache) -> object:
     """Everything that a request which does not fit must not change."""
     pool = cache.pool
     idle = [(block.number, block.refs) for block in pool._idle]
-    return idle, [*pool._spare], pool._fresh, pool.used, {key: b.refs for key, b in pool._cached.items()}
+    return (
+        idle,
+        numbered(pool._spare),
+        pool._fresh,
+        pool.used,
+        {key: b.refs for key, b in pool._cached.items()},
+    )
 
 
 def test_a_prompt_takes_blocks_for_all_its_tokens_and_the_last_may_be_partial() -> None:
@@ -96,6 +102,14 @@ def test_what_runs_gets_another_block_only_when_it_needs_one() -> None:
     assert len(running.blocks) == 2
     assert generate(kv, running, [8])
     assert len(running.blocks) == 3
+
+
+def test_blocks_for_fewer_tokens_are_there_already() -> None:
+    kv = cache(3)
+    running = start(kv, range(9))
+    assert kv.extend(running, 4)
+    assert numbered(running.blocks) == [1, 2, 3]
+    assert kv.pool.used == 3
 
 
 def test_a_full_pool_extends_nothing_and_changes_nothing() -> None:

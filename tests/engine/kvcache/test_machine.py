@@ -128,7 +128,9 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 9), all_but=st.integers(0, 7))
     def compute(self, which: int, all_but: int) -> None:
-        self.store(self.running[which % len(self.running)], all_but)
+        running = self.running[which % len(self.running)]
+        assert self.cache.extend(running.table, max(len(running.table.tokens) - all_but, 0)), "it has them"
+        self.store(running, all_but)
 
     def store(self, running: Running, all_but: int) -> None:
         table = running.table

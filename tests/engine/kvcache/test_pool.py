@@ -8,7 +8,7 @@ from llmdsim.engine.kvcache.pool import Block, Pool
 
 
 def take(pool: Pool, count: int) -> list[Block]:
-    return [pool.take()[0] for _ in range(count)]
+    return pool.take(count)[0]
 
 
 def fill(pool: Pool, blocks: list[Block], name: str) -> None:
@@ -98,14 +98,32 @@ def test_a_block_is_free_when_its_last_holder_lets_go() -> None:
 
 
 def test_what_a_taken_block_held_is_told_and_found_no_more() -> None:
-    pool = Pool(1)
-    (block,) = take(pool, 1)
-    pool.fill(block, ("a", 0))
-    pool.let_go([block])
-    assert pool.find(("a", 0)) is block, "as long as nobody needs the room"
-    again, given_up = pool.take()
-    assert (again.number, again.key, given_up) == (1, None, block)
-    assert pool.find(("a", 0)) is None
+    pool = Pool(2)
+    blocks = take(pool, 2)
+    for block in blocks:
+        pool.fill(block, ("a", block.number))
+        block.hash = block.number * 11
+    pool.let_go(blocks)
+    assert pool.find(("a", 2)) is blocks[1], "as long as nobody needs the room"
+    assert pool.take(2) == ([blocks[1], blocks[0]], [22, 11])
+    assert pool.find(("a", 1)) is pool.find(("a", 2)) is None
+    assert [(block.key, block.hash, block.refs) for block in blocks] == [(None, None, 1)] * 2
+
+
+def test_a_request_may_take_blocks_of_every_kind_at_once() -> None:
+    pool = Pool(6)
+    worn, filled = take(pool, 1), []
+    fill(pool, worn, "a")
+    pool.let_go(worn)
+    pool.clear()
+    first = take(pool, 4)
+    assert numbers(first) == [2, 3, 4, 5]
+    filled = first[:2]
+    fill(pool, filled, "b")
+    pool.let_go(filled)
+    pool.let_go(first[2:])
+    assert numbers(take(pool, 6)) == [5, 4, 6, 1, 3, 2]
+    assert pool.find(("b", 0)) is None
 
 
 def test_blocks_of_equal_content_are_kept_apart_and_the_one_filled_first_is_found() -> None:
@@ -129,7 +147,7 @@ def test_with_one_of_equal_blocks_evicted_the_others_are_still_found(order: tupl
     left = [0, 1, 2]
     for index in order:
         assert pool.find(("a", 0)) is blocks[left[0]]
-        assert pool.take()[1] is blocks[index]
+        assert take(pool, 1) == [blocks[index]]
         left.remove(index)
     assert pool.find(("a", 0)) is None
 
@@ -138,10 +156,11 @@ def test_content_that_was_forgotten_gets_another_chain() -> None:
     pool = Pool(1)
     (block,) = take(pool, 1)
     pool.fill(block, ("a", 0))
+    chain = block.chain
     pool.let_go([block])
     (again,) = take(pool, 1)
     pool.fill(again, ("a", 0))
-    assert again.chain != block.chain, "or children of the lost one would be found under the new one"
+    assert again.chain != chain, "or children of the lost one would be found under the new one"
 
 
 def test_clearing_forgets_all_content_and_leaves_the_order() -> None:
