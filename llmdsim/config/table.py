@@ -695,6 +695,20 @@ class Config:
     disable_log_stats: bool = option(
         False, "Leave out the vllm: metrics and the periodic log line", group="Metrics", effective=True
     )
+    kv_cache_metrics: bool = option(
+        False,
+        "Measure how long KV blocks live, lie idle and are not hit, on some of them",
+        group="Metrics",
+        effective=True,
+    )
+    kv_cache_metrics_sample: float = option(
+        0.01,
+        "The part of KV blocks that --kv-cache-metrics measures, above 0 to 1",
+        low=1e-6,
+        high=1.0,
+        group="Metrics",
+        effective=True,
+    )
     fake_metrics: Document | None = option(
         None,
         "Values and functions to report in place of measured metrics (docs/scripted-metrics.md)",

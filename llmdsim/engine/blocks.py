@@ -89,6 +89,9 @@ class Blocks:
         self._stats.kv_cache_usage = cache.usage
 
     def _count(self, sequence: Sequence) -> None:
+        assert sequence.table is not None
+        if not self.cache.looks_up(sequence.table):
+            return
         self._stats.prefix_cache_queries += sequence.prompt_tokens
         self._stats.prefix_cache_hits += sequence.cached_tokens
 

@@ -37,6 +37,10 @@ BYTES_BOUNDS = tuple(float(1 << power) for power in range(11, 35, 2))
 DESCRIPTOR_BOUNDS = (
     *(10.0, 20.0, 30.0, 50.0, 75.0, 100.0, 200.0, 400.0, 1000.0, 2000.0, 4000.0, 10000.0, 20000.0, 50000.0),
 )
+BLOCK_TIME_BOUNDS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0),
+    *(300.0, 600.0, 1200.0, 1800.0),
+)
 PASS_BOUNDS = (1.0, *(float(8 << power) for power in range(12)))
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
@@ -181,6 +185,25 @@ class TransferStats:
         self.descriptors.observe_times(blocks, 1)
 
 
+class BlockTimes:
+    """Of KV blocks that were taken for something else: seconds since they had been taken, since they had been
+    used, and from one hit to the next."""
+
+    __slots__ = ("idle", "lifetime", "reuse_gap")
+
+    def __init__(self) -> None:
+        self.lifetime = Histogram(BLOCK_TIME_BOUNDS)
+        self.idle = Histogram(BLOCK_TIME_BOUNDS)
+        self.reuse_gap = Histogram(BLOCK_TIME_BOUNDS)
+
+    def count(self, lifetime: float, idle: float, gaps: Sequence[float]) -> None:
+        """Count one block."""
+        self.lifetime.observe_times(lifetime, 1)
+        self.idle.observe_times(idle, 1)
+        for gap in gaps:
+            self.reuse_gap.observe_times(gap, 1)
+
+
 Finished: TypeAlias = tuple[float, float, float, float, float, int, int, int, int, int, int, int]
 """Of a sequence answered to its end: when it arrived, was started, had its first and last token, and ended;
 its prompt tokens, and the cached ones among them; its tokens, and their limit; with the last choice of a
@@ -195,6 +218,7 @@ class Stats:
         "adapter_changes",
         "adapters_changed_at",
         "below_threshold",
+        "block_times",
         "cached_tokens",
         "decode_time",
         "deferred",
@@ -251,6 +275,7 @@ class Stats:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.transfers = TransferStats(block_size)
+        self.block_times = BlockTimes()
         self.generation_tokens = 0
         #: Requests, not sequences, that found the queue full.
         self.refused = 0

@@ -3,7 +3,13 @@
 from llmdsim.metrics.block import Block
 from llmdsim.metrics.cache_config import cache_config
 from llmdsim.metrics.collector import Collector
-from llmdsim.metrics.engine import cache_config_block, engine_blocks, own_blocks, transfer_blocks
+from llmdsim.metrics.engine import (
+    cache_config_block,
+    engine_blocks,
+    kv_block_blocks,
+    own_blocks,
+    transfer_blocks,
+)
 from llmdsim.metrics.http_requests import HttpRequests
 from llmdsim.metrics.lora import lora_blocks
 from llmdsim.metrics.process import process_blocks
@@ -17,6 +23,7 @@ __all__ = [
     "cache_config",
     "cache_config_block",
     "engine_blocks",
+    "kv_block_blocks",
     "lora_blocks",
     "own_blocks",
     "process_blocks",

@@ -7,7 +7,9 @@ from llmdsim.config import Config
 
 def cache_config(config: Config) -> dict[str, str]:
     """Our options where there is one, else vLLM's defaults for a model with attention everywhere."""
-    block_size, blocks = config.block_size, config.kv_cache_size
+    block_size = config.block_size
+    # As asked for. Of vLLM's number one is never used, and of llm-d-inference-sim's none.
+    blocks = config.num_gpu_blocks_override or config.kv_cache_size
     fields: dict[str, object] = {
         "block_size": block_size,
         "user_specified_block_size": "block_size" in config.given,

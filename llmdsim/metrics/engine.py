@@ -7,7 +7,14 @@ from functools import partial
 
 from llmdsim.engine.stats import Stats
 from llmdsim.metrics.block import Block, FamilyBlock, LateBlock
-from llmdsim.metrics.families import FAMILIES, TRANSFER_FAMILIES, Distribution, Family, Labelled
+from llmdsim.metrics.families import (
+    BLOCK_FAMILIES,
+    FAMILIES,
+    TRANSFER_FAMILIES,
+    Distribution,
+    Family,
+    Labelled,
+)
 from llmdsim.reply.author import Author
 
 
@@ -21,6 +28,11 @@ def engine_blocks(
     """
     blocks = _family_blocks(FAMILIES, model_name, ranks)
     return [*blocks, cache_config_block([engine for engine, _ in ranks], cache_config)]
+
+
+def kv_block_blocks(model_name: str, ranks: Sequence[tuple[str, Stats]]) -> list[Block]:
+    """The families of single KV blocks."""
+    return _family_blocks(BLOCK_FAMILIES, model_name, ranks)
 
 
 def transfer_blocks(model_name: str, ranks: Sequence[tuple[str, Stats]], *, early: bool) -> list[Block]:

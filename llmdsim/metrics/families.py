@@ -287,6 +287,25 @@ FAMILIES: tuple[Family, ...] = (
     ),
 )
 
+#: Those of single KV blocks, of which some are measured with `--kv-cache-metrics`.
+BLOCK_FAMILIES: tuple[Family, ...] = (
+    Distribution(
+        "vllm:kv_block_lifetime_seconds",
+        "Seconds from when a KV block was taken to when it was taken for something else.",
+        lambda stats: stats.block_times.lifetime,
+    ),
+    Distribution(
+        "vllm:kv_block_idle_before_evict_seconds",
+        "Seconds that nobody had used a KV block when it was taken for something else.",
+        lambda stats: stats.block_times.idle,
+    ),
+    Distribution(
+        "vllm:kv_block_reuse_gap_seconds",
+        "Seconds between two hits of a KV block, the last four before it was taken for something else.",
+        lambda stats: stats.block_times.reuse_gap,
+    ),
+)
+
 #: Those of the NIXL connector (vLLM's nixl/stats.py), which are there where KV blocks move between servers.
 TRANSFER_FAMILIES: tuple[Family, ...] = (
     Distribution(

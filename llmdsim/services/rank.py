@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
 from llmdsim.engine.kvcache import KvCache
 from llmdsim.engine.kvcache.hashing import hasher
+from llmdsim.engine.kvcache.lifetimes import WatchedPool
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
@@ -61,7 +63,7 @@ class Rank(Service):
         self.stats = Stats(config.max_model_len, config.block_size)
         self._latency = latency = Latency(config)
         self.author = author = Author(config, tokenizer)
-        cache = _kv_cache(config)
+        cache = _kv_cache(config, self.stats, clock.seconds)
         self.engine = Engine(
             config, PerRequestPacing(latency), author.write, self.stats, clock.seconds, cache
         )
@@ -140,7 +142,7 @@ class Rank(Service):
         self.metrics.stop()
 
 
-def _kv_cache(config: Config) -> KvCache | None:
+def _kv_cache(config: Config, stats: Stats, seconds: Callable[[], float]) -> KvCache | None:
     """The KV cache, where it is to be simulated."""
     if not config.enable_kvcache:
         return None
@@ -148,7 +150,11 @@ def _kv_cache(config: Config) -> KvCache | None:
     if config.zmq_endpoint or config.kv_events_replay_endpoint:
         model = config.served_model_name[0]
         names_blocks = hasher(config.prefix_caching_hash_algo, config.hash_seed, model)
-    return KvCache(config.kv_cache_size, config.block_size, config.enable_prefix_caching, names_blocks)
+    blocks, shares = config.kv_cache_size, config.enable_prefix_caching
+    pool = None
+    if config.kv_cache_metrics and shares:  # else nothing is ever evicted (vLLM)
+        pool = WatchedPool(blocks, config, stats.block_times, seconds)
+    return KvCache(blocks, config.block_size, shares, names_blocks, pool)
 
 
 def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:

@@ -13,6 +13,7 @@ from llmdsim.metrics import (
     cache_config,
     cache_config_block,
     engine_blocks,
+    kv_block_blocks,
     lora_blocks,
     own_blocks,
     process_blocks,
@@ -69,6 +70,7 @@ class RankMetrics:
         ranks = [(self._engine, context.stats)]
         return [
             *engine_blocks(context.model, ranks, cache_config(config)),
+            *(kv_block_blocks(context.model, ranks) if config.kv_cache_metrics else ()),
             *transfer_blocks(context.model, ranks, early=disaggregates(config)),
             *([] if config.lora_info == "off" else self._lora()),
         ]

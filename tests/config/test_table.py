@@ -100,6 +100,8 @@ DEFAULTS: dict[str, object] = {
     "fault-headers": True,
     "fake-metrics": None,
     "fake-metrics-refresh-interval": 0.1,
+    "kv-cache-metrics": False,
+    "kv-cache-metrics-sample": 0.01,
     "data-parallel-size": 1,
     "data-parallel-rank": -1,
     "data-parallel-mode": None,

@@ -40,6 +40,16 @@ def test_every_label_of_vllms_with_its_default() -> None:
             {"num_gpu_blocks": "0", "kv_cache_size_tokens": "0", "kv_cache_max_concurrency": "0.0"},
         ),
         (["--prefix-caching-hash-algo", "xxhash"], {"prefix_caching_hash_algo": "xxhash"}),
+        (
+            ["--num-gpu-blocks-override", "101", "--max-model-len", "1600"],
+            {
+                "num_gpu_blocks": "101",
+                "num_gpu_blocks_override": "101",
+                "kv_cache_size_tokens": "1616",
+                "kv_cache_max_concurrency": "1.01",
+            },
+        ),
+        (["--prefix-caching-hash-algo", "xxhash"], {"prefix_caching_hash_algo": "xxhash"}),
         (["--enable-prefix-caching"], {"enable_prefix_caching": "True"}),
     ],
 )

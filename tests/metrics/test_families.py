@@ -7,8 +7,9 @@ import math
 import pytest
 
 from llmdsim.engine.stats import Stats
+from llmdsim.metrics import Collector, kv_block_blocks
 from tests.metrics.pages import FORMATS, collector, families
-from tests.metrics.vllm import CACHE_CONFIG, DASHBOARDS, FAMILIES
+from tests.metrics.vllm import CACHE_CONFIG, DASHBOARDS, FAMILIES, RESIDENCY
 
 INFO = "vllm:cache_config_info"
 
@@ -87,3 +88,19 @@ def test_r54_what_the_dashboards_query_is_there() -> None:
     assert len(set(DASHBOARDS)) == 17
     for name in DASHBOARDS:
         assert f"\n{name}{{" in text, name
+
+
+def test_times_of_kv_blocks_have_vllms_names_and_buckets(form: str) -> None:
+    stats = Stats(16)
+    stats.block_times.count(3.0, 2.0, [0.5, 0.25])
+    found = families(Collector(kv_block_blocks("m", [("0", stats)])), form)
+    names = ["lifetime", "idle_before_evict", "reuse_gap"]
+    assert [each for each in found if not each.endswith("_created")] == [
+        f"vllm:kv_block_{name}_seconds" for name in names
+    ]
+    for name, count, total in zip(names, (1, 1, 2), (3.0, 2.0, 0.75), strict=True):
+        samples = found[f"vllm:kv_block_{name}_seconds"].samples
+        bounds = [float(each.labels["le"]) for each in samples if "le" in each.labels]
+        assert bounds == [*RESIDENCY, math.inf]
+        values = {each.name: each.value for each in samples if each.name.endswith(("_count", "_sum"))}
+        assert [*values.values()] == [count, total]

@@ -45,13 +45,19 @@ class KvCache:
     """`blocks` blocks of `block_size` tokens (vLLM 0.33, v1/core/kv_cache_manager.py).
 
     A block that is full can be found, if `shares`, as long as it is not taken for something else. With a
-    `hasher`, what happens to blocks is noted in `records`, for somebody to take away.
+    `hasher`, what happens to blocks is noted in `records`, for somebody to take away. `pool` is of so many
+    blocks, where a plain one will not do.
     """
 
     def __init__(
-        self, blocks: int, block_size: int, shares: bool = True, hasher: Hasher | None = None
+        self,
+        blocks: int,
+        block_size: int,
+        shares: bool = True,
+        hasher: Hasher | None = None,
+        pool: Pool | None = None,
     ) -> None:
-        self.pool = Pool(blocks)
+        self.pool = Pool(blocks) if pool is None else pool
         self.block_size = block_size
         self.records: list[Record] = []
         self._shares = shares
@@ -62,9 +68,13 @@ class KvCache:
         """The part of all blocks that sequences hold, 0 to 1."""
         return self.pool.used / self.pool.total
 
+    def looks_up(self, table: BlockTable) -> bool:
+        """Whether blocks are looked for at all."""
+        return self._shares and table.reads
+
     def find(self, table: BlockTable) -> list[Block]:
         """The blocks with which the table's tokens begin, at most all but the last token of them."""
-        if not self._shares or not table.reads:
+        if not self.looks_up(table):
             return []
         tokens, content, size = table.tokens, table.content, self.block_size
         media = content.media

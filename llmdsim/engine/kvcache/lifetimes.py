@@ -1,0 +1,79 @@
+"""How long blocks hold what they hold, measured on some of them (vLLM 0.33, v1/core/kv_cache_metrics.py)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+from typing import Protocol
+
+from llmdsim.engine.kvcache.pool import Block, Pool
+from llmdsim.engine.kvcache.records import BlockHash
+from llmdsim.engine.stats import BlockTimes
+
+#: Of a block's hits, so many are remembered.
+HITS = 4
+
+
+class LifetimeSettings(Protocol):
+    """The options it reads."""
+
+    @property
+    def kv_cache_metrics_sample(self) -> float: ...
+    @property
+    def seed(self) -> int | None: ...
+
+
+class Life:
+    """Of one block, from when it was taken until it is taken again; times are of the clock."""
+
+    __slots__ = ("born", "hits", "used")
+
+    def __init__(self, now: float) -> None:
+        self.born = now
+        #: When it was taken or, since then, found last.
+        self.used = now
+        self.hits: deque[float] = deque(maxlen=HITS)
+
+
+class WatchedPool(Pool):
+    """Counts in `times` when a block that is watched is taken anew; `seconds` is the clock.
+
+    Chance, which comes from a source of its own, chooses the blocks.
+    """
+
+    def __init__(
+        self, total: int, settings: LifetimeSettings, times: BlockTimes, seconds: Callable[[], float]
+    ) -> None:
+        super().__init__(total)
+        self._part = settings.kv_cache_metrics_sample
+        self._random = Random(None if settings.seed is None else f"kv blocks {settings.seed}")
+        self._times = times
+        self._seconds = seconds
+        self._lives: dict[int, Life] = {}
+
+    def take(self, blocks: int) -> tuple[list[Block], list[BlockHash]]:
+        """As the pool does."""
+        taken, given_up = super().take(blocks)
+        now = self._seconds()
+        for block in taken:
+            life = self._lives.pop(block.number, None)
+            if life is not None:
+                self._times.count(now - life.born, now - life.used, [b - a for a, b in pairwise(life.hits)])
+            if self._random.random() < self._part:
+                self._lives[block.number] = Life(now)
+        return taken, given_up
+
+    def hold(self, block: Block) -> None:
+        """As the pool does."""
+        super().hold(block)
+        life = self._lives.get(block.number)
+        if life is not None:
+            life.used = self._seconds()
+            life.hits.append(life.used)
+
+    def clear(self) -> None:
+        """As the pool does; what was watched is not counted."""
+        super().clear()
+        self._lives.clear()
