@@ -18,6 +18,8 @@ from pathlib import Path
 from random import Random
 
 from llmdsim.engine.kvcache import BlockTable, Hasher, KvCache
+from llmdsim.engine.kvcache.cache import WIDTH
+from llmdsim.engine.kvcache.pool import Pool
 
 BLOCKS, SIZE = 100_000, 16
 PROMPT = 2000  # tokens
@@ -47,21 +49,22 @@ def measure(shared: float, algorithm: str, requests: int, seed: int) -> dict[str
     """Microseconds of one prompt after another; with nothing shared, the first 800 fill the cache."""
     draw = Random(seed)
     beginnings = [tokens(draw, int(PROMPT * shared)) for _ in range(GROUPS)]
-    cache = KvCache(BLOCKS, SIZE, True, hasher_of(algorithm))
+    cache = KvCache(Pool(BLOCKS), SIZE, True, hasher_of(algorithm))
     running: deque[BlockTable] = deque()
     times: list[float] = []
     hits = records = 0
     for _ in range(requests):
         beginning = draw.choice(beginnings)
-        table = BlockTable(array("I", beginning + tokens(draw, PROMPT - len(beginning))))
+        prompt = array("I", beginning + tokens(draw, PROMPT - len(beginning))).tobytes()
         started = time.thread_time()
-        found = cache.find(table)
-        admitted = cache.admit(table, found)
-        cache.store(table, PROMPT)
+        table = BlockTable()
+        found = cache.find(prompt, table.content)
+        hits += len(found)
+        admitted = cache.admit(table, found, PROMPT)
+        cache.store(table, prompt[len(found) * SIZE * WIDTH :])
         times.append((time.thread_time() - started) * 1e6)
         if not admitted:
             sys.exit("a prompt did not fit")
-        hits += len(found)
         records += len(cache.records)
         cache.records = []  # as somebody takes them away
         running.append(table)

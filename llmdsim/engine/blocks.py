@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from array import array
 
 from llmdsim.engine.kvcache import PLAIN, BlockTable, Content, KvCache
+from llmdsim.engine.kvcache.cache import WIDTH
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
 
@@ -26,46 +26,46 @@ class Blocks:
 
         One below its threshold is given none: it is not to run.
         """
-        cache = self.cache
-        table = sequence.table
-        if table is None:
-            # Its own copy, to which generated tokens are added.
-            tokens = array("I", sequence.ask.prompt.tokens)
-            table = sequence.table = BlockTable(tokens, content_of(sequence), sequence.reads_cache)
-        found = cache.find(table)
-        cached = len(found) * cache.block_size
+        cache, stats = self.cache, self._stats
         first = not sequence.preemptions
+        tokens = sequence.prompt_tokens
+        data = sequence.ask.prompt.packed
+        if sequence.revealed:
+            data = self._tokens(sequence, 0, tokens + sequence.revealed)
+            tokens += sequence.revealed
+        content = content_of(sequence)
+        found = cache.find(data, content) if sequence.reads_cache else []
+        cached = len(found) * cache.block_size
+        threshold = sequence.cache_hit_threshold
+        starts = not first or threshold is None or cached >= threshold * tokens
+        if starts:
+            table = BlockTable(content)
+            if not cache.admit(table, found, tokens):
+                return False
+            sequence.table = table
+            sequence.resident_tokens = cached
         if first:
             sequence.cached_tokens = cached
-            threshold = sequence.cache_hit_threshold
-            if threshold is not None and cached < threshold * sequence.prompt_tokens:
-                self._count(sequence)
-                return True
-        if not cache.admit(table, found):
-            return False
-        if first:
-            self._count(sequence)
-        sequence.resident_tokens = cached
+            if cache.shares and sequence.reads_cache:
+                stats.prefix_cache_queries += tokens
+                stats.prefix_cache_hits += cached
+        if not starts:
+            return True
         if sequence.remote_prefill is None or not first:
-            cache.store(table, len(table.tokens))
+            if tokens - cached >= cache.block_size:
+                cache.store(table, data[cached * WIDTH :])
             self._plan(sequence)
         else:
             sequence.grows_at = 1  # when the blocks have been read
-        self._stats.kv_cache_usage = cache.usage
+        stats.kv_cache_usage = cache.usage
         return True
 
     def grow(self, sequence: Sequence) -> bool:
         """Have blocks for the tokens that have been revealed. Not if there are too few free ones."""
-        table = sequence.table
-        assert table is not None
-        self._note_tokens(sequence, table)
-        cache = self.cache
-        total = len(table.tokens)
-        if not cache.extend(table, total):
+        if not self._fill(sequence, sequence.prompt_tokens + sequence.revealed):
             return False
-        cache.store(table, total)
         self._plan(sequence)
-        self._stats.kv_cache_usage = cache.usage
+        self._stats.kv_cache_usage = self.cache.usage
         return True
 
     def stop_growing(self, sequence: Sequence) -> None:
@@ -75,25 +75,26 @@ class Blocks:
     def leave(self, sequence: Sequence, complete: bool) -> None:
         """Take its blocks from `sequence`; with `complete` they are filled first, as far as there is room."""
         table = sequence.table
-        if table is None or not table.blocks:
+        if table is None:
             return
-        cache = self.cache
         if complete:
             computed = sequence.prompt_tokens + sequence.revealed - 1
-            if computed // cache.block_size > table.stored:
-                self._note_tokens(sequence, table)
-                if not cache.extend(table, computed):
-                    computed = len(table.blocks) * cache.block_size
-                cache.store(table, computed)
-        cache.release(table)
-        self._stats.kv_cache_usage = cache.usage
+            if not self._fill(sequence, computed):
+                self._fill(sequence, (len(table.blocks) + table.room) * self.cache.block_size)
+        self.cache.release(table)
+        sequence.table = None
+        self._stats.kv_cache_usage = self.cache.usage
 
-    def _count(self, sequence: Sequence) -> None:
-        assert sequence.table is not None
-        if not self.cache.looks_up(sequence.table):
-            return
-        self._stats.prefix_cache_queries += sequence.prompt_tokens
-        self._stats.prefix_cache_hits += sequence.cached_tokens
+    def _fill(self, sequence: Sequence, total: int) -> bool:
+        """Have blocks for its first `total` tokens, and those be found that are full."""
+        cache, table = self.cache, sequence.table
+        assert table is not None
+        if not cache.extend(table, total):
+            return False
+        stored = len(table.blocks) * cache.block_size
+        if total - stored >= cache.block_size:
+            cache.store(table, self._tokens(sequence, stored, total))
+        return True
 
     def _plan(self, sequence: Sequence) -> None:
         """Have it grow when the tokens so far fill a block, and when the first one of the next comes."""
@@ -102,11 +103,16 @@ class Blocks:
         sequence.grows_at = sequence.revealed + (size - filled if filled else 1)
 
     @staticmethod
-    def _note_tokens(sequence: Sequence, table: BlockTable) -> None:
-        known = len(table.tokens) - sequence.prompt_tokens
-        if known < sequence.revealed:
-            assert sequence.reply is not None
-            table.tokens.extend(sequence.reply.ids(known, sequence.revealed))
+    def _tokens(sequence: Sequence, start: int, stop: int) -> bytes:
+        """Those tokens of its prompt and of what has been revealed."""
+        prompt = sequence.prompt_tokens
+        if stop <= prompt:
+            return sequence.ask.prompt.packed[start * WIDTH : stop * WIDTH]
+        reply = sequence.reply
+        assert reply is not None
+        if start >= prompt:
+            return reply.packed(start - prompt, stop - prompt)
+        return sequence.ask.prompt.packed[start * WIDTH :] + reply.packed(0, stop - prompt)
 
 
 def content_of(sequence: Sequence) -> Content:

@@ -1,5 +1,6 @@
 """The sentences that random replies are made of, tokenized and JSON-encoded once."""
 
+from array import array
 from random import Random
 
 import msgspec
@@ -58,13 +59,17 @@ SENTENCES = (
 
 
 class Sentence:
-    """One sentence as parallel lists over its tokens; `json` holds texts as the insides of JSON strings."""
+    """One sentence as parallel lists over its tokens; `json` holds texts as the insides of JSON strings.
 
-    __slots__ = ("ids", "json", "texts", "total")
+    `packed` are the ids as the bytes of an array.
+    """
+
+    __slots__ = ("ids", "json", "packed", "texts", "total")
 
     def __init__(self, text: str, tokenizer: Tokenizer) -> None:
         self.ids, self.texts = tokenizer.split(text)
         self.total = len(self.ids)
+        self.packed = array("I", self.ids).tobytes()
         self.json = [msgspec.json.encode(piece)[1:-1] for piece in self.texts]
 
 

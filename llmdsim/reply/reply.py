@@ -15,6 +15,9 @@ import msgspec
 from llmdsim.reply.bank import Sentence
 from llmdsim.tokenization import Layout
 
+#: Bytes of a packed id.
+WIDTH = array("I").itemsize
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -67,6 +70,10 @@ class Reply(ABC):
     def ids(self, start: int, stop: int) -> list[int]:
         """The token ids, that of a hidden stop token included."""
 
+    def packed(self, start: int, stop: int) -> bytes:
+        """The same as the bytes of an array of them, four each."""
+        return array("I", self.ids(start, stop)).tobytes()
+
     def text(self) -> str:
         """All text revealed, markup between parts included."""
         return "".join(self.texts(0, self.total))
@@ -116,6 +123,11 @@ class ShortSentenceReply(Reply):
         if self._ids is None:
             self._ids = [token_id for sentence in self._sentences for token_id in sentence.ids][: self.total]
         return self._ids[start:stop]
+
+    def packed(self, start: int, stop: int) -> bytes:
+        return b"".join([sentence.packed for sentence in self._sentences])[
+            start * WIDTH : min(stop, self.total) * WIDTH
+        ]
 
 
 class LongSentenceReply(Reply):
@@ -213,6 +225,9 @@ class TextReply(Reply):
 
     def ids(self, start: int, stop: int) -> list[int]:
         return self._ids[start:stop].tolist()
+
+    def packed(self, start: int, stop: int) -> bytes:
+        return self._ids[start:stop].tobytes()
 
     def text(self) -> str:
         return self._text[: self._shown]

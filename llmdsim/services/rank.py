@@ -14,6 +14,7 @@ from llmdsim.engine.faults import Faults
 from llmdsim.engine.kvcache import KvCache
 from llmdsim.engine.kvcache.hashing import hasher
 from llmdsim.engine.kvcache.lifetimes import WatchedPool
+from llmdsim.engine.kvcache.pool import Pool
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
@@ -150,11 +151,10 @@ def _kv_cache(config: Config, stats: Stats, seconds: Callable[[], float]) -> KvC
     if config.zmq_endpoint or config.kv_events_replay_endpoint:
         model = config.served_model_name[0]
         names_blocks = hasher(config.prefix_caching_hash_algo, config.hash_seed, model)
-    blocks, shares = config.kv_cache_size, config.enable_prefix_caching
-    pool = None
-    if config.kv_cache_metrics and shares:  # else nothing is ever evicted (vLLM)
-        pool = WatchedPool(blocks, config, stats.block_times, seconds)
-    return KvCache(blocks, config.block_size, shares, names_blocks, pool)
+    pool = Pool(config.kv_cache_size)
+    if config.kv_cache_metrics:
+        pool = WatchedPool(config.kv_cache_size, config, stats.block_times, seconds)
+    return KvCache(pool, config.block_size, config.enable_prefix_caching, names_blocks)
 
 
 def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:

@@ -51,7 +51,7 @@ class Prompt:
     some number above `most`.
     """
 
-    __slots__ = ("_ids", "_layout", "_length", "_most", "_texts", "_tokenizer", "_tokens", "text")
+    __slots__ = ("_ids", "_layout", "_length", "_most", "_packed", "_texts", "_tokenizer", "_tokens", "text")
 
     text: str | None
 
@@ -69,6 +69,7 @@ class Prompt:
         self._texts: list[str] | None = None
         self._layout: Layout | None = None
         self._tokens: array[int] | None = None
+        self._packed: bytes | None = None
         if ids is None:
             assert text is not None
             self.text = text if text.isascii() else well_formed(text)
@@ -133,6 +134,13 @@ class Prompt:
                 pass
         assert self._tokens is not None
         return self._tokens
+
+    @property
+    def packed(self) -> bytes:
+        """The same as bytes: one object, however often it is asked for."""
+        if self._packed is None:
+            self._packed = self.tokens.tobytes()
+        return self._packed
 
     def lay_out(self) -> Iterator[None]:
         """Make the layout, step by step."""

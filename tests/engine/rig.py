@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -82,6 +83,9 @@ class Reply:
 
     def ids(self, start: int, stop: int) -> list[int]:
         return list(range(1_000_000 + start, 1_000_000 + min(stop, self.total)))
+
+    def packed(self, start: int, stop: int) -> bytes:
+        return array("I", self.ids(start, stop)).tobytes()
 
 
 @dataclass(eq=False)

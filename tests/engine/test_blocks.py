@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from llmdsim.engine.adapters import Adapter
-from llmdsim.engine.kvcache import BlockTable, Cleared, Extra, KvCache, Removed, Stored
+from llmdsim.engine.kvcache import PLAIN, Cleared, Extra, KvCache, Removed, Stored
+from llmdsim.engine.kvcache.pool import Pool
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.transfers import RemotePrefill
 from tests.engine.rig import Rig, log
@@ -33,10 +34,10 @@ class Ids:
     """A prompt as the engine knows it."""
 
     ids: list[int]
-    tokens: array[int] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.tokens = array("I", self.ids)
+    @property
+    def packed(self) -> bytes:
+        return array("I", self.ids).tobytes()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -44,7 +45,7 @@ class Ids:
 
 def block_rig(blocks: int = 100, slots: int = 8, **more: Any) -> Rig:
     rig = Rig(slots, **more)
-    cache = KvCache(blocks, SIZE, hasher=Names())
+    cache = KvCache(Pool(blocks), SIZE, hasher=Names())
     rig.use_cache(cache)
     return rig
 
@@ -62,9 +63,9 @@ def cache_of(rig: Rig) -> KvCache:
     return rig.engine.cache
 
 
-def hits(rig: Rig, tokens: list[int], **content: Any) -> int:
+def hits(rig: Rig, tokens: list[int]) -> int:
     """Tokens of such a prompt that would be found."""
-    return len(cache_of(rig).find(BlockTable(array("I", tokens), **content))) * SIZE
+    return len(cache_of(rig).find(array("I", tokens).tobytes(), PLAIN)) * SIZE
 
 
 def generated(sequence: Sequence) -> list[int]:

@@ -49,7 +49,6 @@ def test_every_label_of_vllms_with_its_default() -> None:
                 "kv_cache_max_concurrency": "1.01",
             },
         ),
-        (["--prefix-caching-hash-algo", "xxhash"], {"prefix_caching_hash_algo": "xxhash"}),
         (["--enable-prefix-caching"], {"enable_prefix_caching": "True"}),
     ],
 )

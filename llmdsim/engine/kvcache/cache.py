@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Protocol
 
 from llmdsim.engine.kvcache.content import PLAIN, Content, Extra
 from llmdsim.engine.kvcache.pool import Block, Key, Pool
 from llmdsim.engine.kvcache.records import BlockHash, Cleared, ExtraKey, Record, Removed, Stored
 
-#: Bytes of a token's id in an array of them.
+#: Bytes of a token's id.
 WIDTH = array("I").itemsize
 
 
@@ -25,132 +25,115 @@ class Hasher(Protocol):
 
 
 class BlockTable:
-    """The blocks of one sequence, and the tokens that go into them: its prompt's and those generated so far.
+    """The blocks of one sequence: `blocks` that others can find, and `room` further ones."""
 
-    The first `stored` blocks can be found by others. With `reads` off, as for a prompt whose log
-    probabilities are wanted, none of them is looked for.
-    """
+    __slots__ = ("blocks", "content", "room")
 
-    __slots__ = ("blocks", "content", "reads", "stored", "tokens")
-
-    def __init__(self, tokens: array[int], content: Content = PLAIN, reads: bool = True) -> None:
-        self.tokens = tokens
+    def __init__(self, content: Content = PLAIN) -> None:
         self.content = content
-        self.reads = reads
         self.blocks: list[Block] = []
-        self.stored = 0
+        self.room = 0
 
 
 class KvCache:
-    """`blocks` blocks of `block_size` tokens (vLLM 0.33, v1/core/kv_cache_manager.py).
+    """Blocks of `block_size` tokens (vLLM 0.33, v1/core/kv_cache_manager.py).
 
     A block that is full can be found, if `shares`, as long as it is not taken for something else. With a
-    `hasher`, what happens to blocks is noted in `records`, for somebody to take away. `pool` is of so many
-    blocks, where a plain one will not do.
+    `hasher`, what happens to blocks is noted in `records`, for somebody to take away. Tokens are given as
+    bytes, those of an `array("I")` of their ids.
     """
 
     def __init__(
-        self,
-        blocks: int,
-        block_size: int,
-        shares: bool = True,
-        hasher: Hasher | None = None,
-        pool: Pool | None = None,
+        self, pool: Pool, block_size: int, shares: bool = True, hasher: Hasher | None = None
     ) -> None:
-        self.pool = Pool(blocks) if pool is None else pool
+        self.pool = pool
         self.block_size = block_size
+        self.shares = shares
         self.records: list[Record] = []
-        self._shares = shares
         self._hasher = hasher
+        self._width = block_size * WIDTH
 
     @property
     def usage(self) -> float:
         """The part of all blocks that sequences hold, 0 to 1."""
         return self.pool.used / self.pool.total
 
-    def looks_up(self, table: BlockTable) -> bool:
-        """Whether blocks are looked for at all."""
-        return self._shares and table.reads
-
-    def find(self, table: BlockTable) -> list[Block]:
-        """The blocks with which the table's tokens begin, at most all but the last token of them."""
-        if not self.looks_up(table):
-            return []
-        tokens, content, size = table.tokens, table.content, self.block_size
-        media = content.media
-        find = self.pool.find
-        width = size * WIDTH
-        most = (len(tokens) - 1) // size * width
-        data = memoryview(tokens)[: most // WIDTH].tobytes() if most > 0 else b""
+    def find(self, tokens: bytes, content: Content) -> list[Block]:
+        """The blocks with which these tokens begin, at most all but the last token of them."""
         found: list[Block] = []
+        if not self.shares:
+            return found
+        width = self._width
+        get = self.pool.cached.get
         chain: Hashable = content.root
-        for start in range(0, most, width):
-            key: Key = (chain, data[start : start + width])
-            if media:
-                first = start // WIDTH
-                key += content.media_of(first, first + size)
-            block = find(key)
+        for start in range(0, (len(tokens) - WIDTH) // width * width, width):
+            key: Key = (chain, tokens[start : start + width])
+            if content.media and (media := self._media(content, len(found))):
+                key = (*key, media)
+            block = get(key)
             if block is None:
                 break
             found.append(block)
             chain = block.chain
         return found
 
-    def admit(self, table: BlockTable, found: Sequence[Block]) -> bool:
-        """Give the table, which has no blocks, those `found` for it and others for the rest of its tokens.
+    def admit(self, table: BlockTable, found: list[Block], tokens: int) -> bool:
+        """Give the table, which has no blocks, those `found` for it, and others for as many tokens in all.
 
         Not if there are too few; nothing happens then.
         """
         pool = self.pool
-        missing = -(-len(table.tokens) // self.block_size) - len(found)
-        idle = sum([not block.refs for block in found])
+        missing = -(-tokens // self.block_size) - len(found)
+        idle = 0
+        for block in found:
+            if not block.refs:
+                idle += 1
         if missing + idle > pool.free:
             return False
-        for block in found:
-            pool.hold(block)
-        table.blocks = [*found, *self._take(missing)]
-        table.stored = len(found)
+        pool.hold(found)
+        table.blocks = found
+        table.room = missing
+        self._reserve(missing)
         return True
 
     def extend(self, table: BlockTable, tokens: int) -> bool:
         """Have blocks in the table for so many tokens. Not if there are too few; nothing happens then."""
-        missing = -(-tokens // self.block_size) - len(table.blocks)
+        missing = -(-tokens // self.block_size) - len(table.blocks) - table.room
         if missing > self.pool.free:
             return False
         if missing > 0:
-            table.blocks += self._take(missing)
+            table.room += missing
+            self._reserve(missing)
         return True
 
-    def store(self, table: BlockTable, tokens: int) -> None:
-        """Have the blocks be found that the first so many of the table's tokens fill."""
-        size = self.block_size
-        start, stop = table.stored, tokens // size
-        if stop <= start or not self._shares:
+    def store(self, table: BlockTable, tokens: bytes) -> None:
+        """Have blocks be found that these tokens fill, which come after those of the blocks that are."""
+        width = self._width
+        end = len(tokens) // width * width
+        if not end or not self.shares:
             return
-        content, blocks = table.content, table.blocks
-        chain: Hashable = blocks[start - 1].chain if start else content.root
-        data = memoryview(table.tokens)[start * size : stop * size].tobytes()
-        width = size * WIDTH
-        hasher = self._hasher
-        for index in range(start, stop):
-            block = blocks[index]
-            at = (index - start) * width
-            key: Key = (chain, data[at : at + width])
-            if content.media:
-                key += content.media_of(index * size, (index + 1) * size)
-            first = self.pool.fill(block, key)
+        content, blocks, hasher = table.content, table.blocks, self._hasher
+        fill = self.pool.fill
+        before = len(blocks)
+        chain: Hashable = blocks[-1].chain if blocks else content.root
+        for start in range(0, end, width):
+            key: Key = (chain, tokens[start : start + width])
+            if content.media and (media := self._media(content, len(blocks))):
+                key = (*key, media)
+            block, first = fill(key)
             chain = block.chain
             if hasher is not None:
-                block.hash = self._hash(hasher, table, index) if first is None else first.hash
-        table.stored = stop
+                block.hash = self._hash(hasher, table, key) if first is None else first.hash
+            blocks.append(block)
+        table.room -= len(blocks) - before
         if hasher is not None:
-            self._note(table, start, stop)
+            self._note(table, before, tokens[:end])
 
     def release(self, table: BlockTable) -> None:
         """Take all blocks from the table; its last ones will be given up before its first ones."""
-        self.pool.let_go(table.blocks)
+        self.pool.let_go(table.blocks, table.room)
         table.blocks = []
-        table.stored = 0
+        table.room = 0
 
     def clear(self) -> bool:
         """Forget what blocks held; not while any are held."""
@@ -161,32 +144,42 @@ class KvCache:
             self.records.append(Cleared())
         return True
 
-    def _take(self, blocks: int) -> list[Block]:
-        taken, given_up = self.pool.take(blocks)
-        self.records += map(Removed, given_up)
-        return taken
+    def _reserve(self, blocks: int) -> None:
+        given_up = self.pool.reserve(blocks)
+        if given_up:
+            self.records += map(Removed, given_up)
 
-    def _hash(self, hasher: Hasher, table: BlockTable, index: int) -> BlockHash:
-        content, size = table.content, self.block_size
-        start, stop = index * size, (index + 1) * size
-        parent = table.blocks[index - 1].hash if index else None
+    def _media(self, content: Content, index: int) -> tuple[tuple[str, int], ...]:
+        return content.media_of(index * self.block_size, (index + 1) * self.block_size)
+
+    def _extra(self, content: Content, index: int) -> Extra | None:
+        return content.extra(index * self.block_size, (index + 1) * self.block_size)
+
+    def _hash(self, hasher: Hasher, table: BlockTable, key: Key) -> BlockHash:
+        """The hash of the block that comes after those of the table."""
+        content, blocks = table.content, table.blocks
+        parent = blocks[-1].hash if blocks else None
         if parent is None:
             parent = hasher.root(content.adapter[0] if content.adapter is not None else None)
-        return hasher.block(parent, table.tokens[start:stop], content.extra(start, stop))
+        tokens = key[1]
+        assert isinstance(tokens, bytes)
+        return hasher.block(parent, array("I", tokens), self._extra(content, len(blocks)))
 
-    def _note(self, table: BlockTable, start: int, stop: int) -> None:
-        content, size, blocks = table.content, self.block_size, table.blocks
-        hashes = [block.hash for block in blocks[start:stop] if block.hash is not None]
-        extras = [_shown(content.extra(at, at + size)) for at in range(start * size, stop * size, size)]
+    def _note(self, table: BlockTable, before: int, tokens: bytes) -> None:
+        content, blocks = table.content, table.blocks
+        extras = None
+        if content is not PLAIN:
+            extras = [_shown(self._extra(content, index)) for index in range(before, len(blocks))]
+            extras = extras if any(extras) else None
         self.records.append(
             Stored(
-                hashes,
-                blocks[start - 1].hash if start else None,
-                table.tokens[start * size : stop * size],
-                size,
+                [block.hash for block in blocks[before:] if block.hash is not None],
+                blocks[before - 1].hash if before else None,
+                array("I", tokens),
+                self.block_size,
                 content.lora_id,
                 content.adapter[0] if content.adapter is not None else None,
-                extras if any(extras) else None,
+                extras,
             )
         )
 

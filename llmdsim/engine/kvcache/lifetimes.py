@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from random import Random
 from typing import Protocol
 
-from llmdsim.engine.kvcache.pool import Block, Pool
-from llmdsim.engine.kvcache.records import BlockHash
+from llmdsim.engine.kvcache.pool import Block, Key, Pool
 from llmdsim.engine.stats import BlockTimes
 
 #: Of a block's hits, so many are remembered.
@@ -26,21 +25,22 @@ class LifetimeSettings(Protocol):
 
 
 class Life:
-    """Of one block, from when it was taken until it is taken again; times are of the clock."""
+    """Of one block, from when it was filled until it is taken for something else; times are of the clock."""
 
     __slots__ = ("born", "hits", "used")
 
     def __init__(self, now: float) -> None:
         self.born = now
-        #: When it was taken or, since then, found last.
+        #: When it was filled or, since then, found last.
         self.used = now
         self.hits: deque[float] = deque(maxlen=HITS)
 
 
 class WatchedPool(Pool):
-    """Counts in `times` when a block that is watched is taken anew; `seconds` is the clock.
+    """Counts in `times` when a block that is watched is taken for something else; `seconds` is the clock.
 
-    Chance, which comes from a source of its own, chooses the blocks.
+    Chance, which comes from a source of its own, chooses the blocks. Unlike in vLLM those that were never
+    full do not count: they hold nothing that anybody could find.
     """
 
     def __init__(
@@ -53,25 +53,29 @@ class WatchedPool(Pool):
         self._seconds = seconds
         self._lives: dict[int, Life] = {}
 
-    def take(self, blocks: int) -> tuple[list[Block], list[BlockHash]]:
+    def fill(self, key: Key) -> tuple[Block, Block | None]:
         """As the pool does."""
-        taken, given_up = super().take(blocks)
-        now = self._seconds()
-        for block in taken:
-            life = self._lives.pop(block.number, None)
-            if life is not None:
-                self._times.count(now - life.born, now - life.used, [b - a for a, b in pairwise(life.hits)])
-            if self._random.random() < self._part:
-                self._lives[block.number] = Life(now)
-        return taken, given_up
+        block, first = super().fill(key)
+        if self._random.random() < self._part:
+            self._lives[block.number] = Life(self._seconds())
+        return block, first
 
-    def hold(self, block: Block) -> None:
+    def hold(self, blocks: Iterable[Block]) -> None:
         """As the pool does."""
-        super().hold(block)
-        life = self._lives.get(block.number)
+        super().hold(blocks)
+        for block in blocks:
+            life = self._lives.get(block.number)
+            if life is not None:
+                life.used = self._seconds()
+                life.hits.append(life.used)
+
+    def empty(self, block: Block) -> None:
+        """As the pool does."""
+        super().empty(block)
+        life = self._lives.pop(block.number, None)
         if life is not None:
-            life.used = self._seconds()
-            life.hits.append(life.used)
+            now = self._seconds()
+            self._times.count(now - life.born, now - life.used, [b - a for a, b in pairwise(life.hits)])
 
     def clear(self) -> None:
         """As the pool does; what was watched is not counted."""

@@ -1,23 +1,22 @@
-"""The block pool: which blocks are free, in which order they are taken, and which can be found."""
+"""The block pool: how many blocks are free, which can be found, and in which order they are given up."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from itertools import count
+from collections.abc import Hashable, Iterable, Sequence
 
 from llmdsim.engine.kvcache.records import BlockHash
 
-#: What a block is found by: its prefix, its tokens and the media in it. The prefix is the chain number of the
-#: block before or, at the start of a prompt, what distinguishes that prompt.
+#: What a block is found by: its prefix, its tokens and, where the prompt has media, those in it. The prefix
+#: is the chain number of the block before or, at the start of a prompt, what distinguishes that prompt.
 Key = tuple[Hashable, ...]
 
 
 class Block:
-    """Room for one block's tokens; `number` is from 1.
+    """A block that can be found by its `key`; `number` is from 1, and `refs` sequences hold it.
 
-    `refs` sequences hold it. With a `key` it can be found; blocks of equal content have equal `chain`s
-    then, and no others. `hash` is what it is announced by, where blocks are announced.
+    Blocks of equal content have equal `chain`s, and no others. `hash` is what it is announced by, where
+    blocks are announced.
     """
 
     __slots__ = ("chain", "hash", "key", "number", "refs")
@@ -25,7 +24,7 @@ class Block:
     def __init__(self, number: int) -> None:
         self.number = number
         self.refs = 0
-        self.key: Key | None = None
+        self.key: Key = ()
         self.chain = 0
         self.hash: BlockHash | None = None
 
@@ -33,110 +32,113 @@ class Block:
 class Pool:
     """`total` blocks (vLLM 0.33, v1/core/block_pool.py, whose null block is not one of them).
 
-    Free blocks that can be found wait in the order in which they became free, and are taken, the oldest
-    first, when there are no others.
+    A block without content is as good as any other, so they are only counted. Free ones are taken first; when
+    there are none, blocks that can be found give up what they hold, the one first that has been free longest.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
-        #: Blocks that some sequence holds.
+        #: Blocks that some sequence holds, with content or without.
         self.used = 0
-        self._cached: dict[Key, Block] = {}
+        self.cached: dict[Key, Block] = {}
+        #: Free blocks without content, and free ones with it, the next to give it up first.
+        self._blank = total
+        self._idle: OrderedDict[Block, None] = OrderedDict()
         #: Further blocks of the same content, in the order in which they were filled.
         self._twins: dict[Key, list[Block]] = {}
-        #: Free blocks in the order in which they are taken: those without content, the next one last; those
-        #: from this number on, which are made as they are taken, since there may be millions; those whose
-        #: content was forgotten, the next one last; and those with content.
-        self._spare: list[Block] = []
-        self._fresh = 1
-        self._worn: list[Block] = []
-        self._idle: OrderedDict[Block, None] = OrderedDict()
-        self._chains = count(1)
+        #: Blocks that gave up what they held, to be filled anew, and how many there ever were.
+        self._empty: list[Block] = []
+        self._made = 0
+        self._chains = 0
 
     @property
     def free(self) -> int:
         """Blocks that no sequence holds."""
         return self.total - self.used
 
-    def find(self, key: Key) -> Block | None:
-        """The block of that content, the one filled first if there are several."""
-        return self._cached.get(key)
-
-    def take(self, blocks: int) -> tuple[list[Block], list[BlockHash]]:
-        """So many blocks to be filled, of which there are as many free, and the hashes of what they held."""
+    def reserve(self, blocks: int) -> Sequence[BlockHash]:
+        """Take so many blocks, of which there are as many free; returns the hashes of what had to go."""
         self.used += blocks
-        spare = self._spare
-        taken = spare[: -blocks - 1 : -1]
-        del spare[len(spare) - len(taken) :]
-        if (missing := blocks - len(taken)) and self._fresh <= self.total:
-            fresh = range(self._fresh, min(self._fresh + missing, self.total + 1))
-            taken += map(Block, fresh)
-            self._fresh = fresh.stop
-        given_up: list[BlockHash] = []
-        while len(taken) < blocks:
-            if self._worn:
-                block = self._worn.pop()
-            else:
-                block, _ = self._idle.popitem(last=False)
-                self._forget(block)
-                if block.hash is not None:
-                    given_up.append(block.hash)
-            block.key = block.hash = None
-            taken.append(block)
-        for block in taken:
-            block.refs = 1
-        return taken, given_up
+        self._blank -= blocks
+        if self._blank >= 0:
+            return ()
+        given_up = self._evict(-self._blank)
+        self._blank = 0
+        return given_up
 
-    def hold(self, block: Block) -> None:
-        """One more sequence holds `block`, which was found."""
-        if not block.refs:
-            del self._idle[block]
-            self.used += 1
-        block.refs += 1
+    def hold(self, blocks: Iterable[Block]) -> None:
+        """One more sequence holds each of `blocks`, which were found."""
+        for block in blocks:
+            if not block.refs:
+                del self._idle[block]
+                self.used += 1
+            block.refs += 1
 
-    def let_go(self, blocks: Sequence[Block]) -> None:
-        """One sequence less holds each of `blocks`, of which the last will be taken before the first."""
+    def fill(self, key: Key) -> tuple[Block, Block | None]:
+        """Have a block that was reserved be found by `key`; returns it and the one that was, if any."""
+        if self._empty:
+            block = self._empty.pop()
+        else:
+            self._made += 1
+            block = Block(self._made)
+        block.key = key
+        block.refs = 1
+        first = self.cached.setdefault(key, block)
+        if first is block:
+            self._chains += 1
+            block.chain = self._chains
+            return block, None
+        block.chain = first.chain
+        self._twins.setdefault(key, []).append(block)
+        return block, first
+
+    def let_go(self, blocks: Sequence[Block], reserved: int) -> None:
+        """One sequence less holds each of `blocks`, the last of which goes first, and `reserved` others."""
         idle = self._idle
-        spare: list[Block] = []
+        self._blank += reserved
+        self.used -= reserved
         for block in reversed(blocks):
             block.refs -= 1
-            if block.refs:
-                continue
-            self.used -= 1
-            if block.key is None:
-                spare.append(block)
-            else:
+            if not block.refs:
                 idle[block] = None
-        self._spare += reversed(spare)
-
-    def fill(self, block: Block, key: Key) -> Block | None:
-        """Have `block` be found by `key`; returns the one that already is, if any."""
-        block.key = key
-        first = self._cached.get(key)
-        if first is None:
-            block.chain = next(self._chains)
-            self._cached[key] = block
-        else:
-            block.chain = first.chain
-            self._twins.setdefault(key, []).append(block)
-        return first
+                self.used -= 1
 
     def clear(self) -> None:
-        """Forget all content; no block is held. The order in which blocks are taken stays as it is."""
-        self._worn = [*reversed(self._idle), *self._worn]
-        self._cached.clear()
+        """Forget all content; no block is held."""
+        self._empty += reversed(self._idle)
+        for block in self._idle:
+            block.hash = None
+        self._blank = self.total
+        self.cached.clear()
         self._twins.clear()
         self._idle.clear()
 
+    def empty(self, block: Block) -> None:
+        """Have `block`, which is free, be found no more."""
+        if self._twins:
+            self._forget(block)
+        else:
+            del self.cached[block.key]
+        self._empty.append(block)
+
+    def _evict(self, blocks: int) -> list[BlockHash]:
+        given_up: list[BlockHash] = []
+        for _ in range(blocks):
+            block, _ = self._idle.popitem(last=False)
+            self.empty(block)
+            if block.hash is not None:
+                given_up.append(block.hash)
+                block.hash = None
+        return given_up
+
     def _forget(self, block: Block) -> None:
         key = block.key
-        assert key is not None
-        twins = self._twins.get(key) if self._twins else None
+        twins = self._twins.get(key)
         if twins is None:
-            del self._cached[key]
+            del self.cached[key]
             return
-        if self._cached[key] is block:
-            self._cached[key] = twins.pop(0)
+        if self.cached[key] is block:
+            self.cached[key] = twins.pop(0)
         else:
             twins.remove(block)
         if not twins:

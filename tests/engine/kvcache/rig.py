@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from llmdsim.engine.kvcache import PLAIN, BlockHash, BlockTable, Content, Extra, KvCache
-from llmdsim.engine.kvcache.pool import Block
+from llmdsim.engine.kvcache.pool import Block, Pool
 
 #: Tokens in a block, unless a test says something else.
 SIZE = 4
@@ -23,43 +23,71 @@ class SpelledOut:
         return parent + repr((tokens.tolist(), extra)).encode()
 
 
-def cache(blocks: int = 100, size: int = SIZE, shares: bool = True, events: bool = True) -> KvCache:
-    return KvCache(blocks, size, shares, SpelledOut() if events else None)
+class Table(BlockTable):
+    """A sequence: its blocks, and the tokens that go into them."""
+
+    def __init__(self, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> None:
+        super().__init__(content)
+        self.tokens = array("I", tokens)
+        self.reads = reads
+
+    def __len__(self) -> int:
+        """How many blocks it has."""
+        return len(self.blocks) + self.room
 
 
-def table(tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> BlockTable:
-    return BlockTable(array("I", tokens), content, reads)
+class Cache(KvCache):
+    """A cache that is told of sequences where it is told of tokens."""
+
+    def look_up(self, table: Table) -> list[Block]:
+        return self.find(table.tokens.tobytes(), table.content) if table.reads else []
+
+    def take_in(self, table: Table, found: list[Block]) -> bool:
+        return self.admit(table, found, len(table.tokens))
+
+    def keep(self, table: Table, tokens: int) -> None:
+        """Have the blocks be found that the first so many tokens fill."""
+        stored = len(table.blocks) * self.block_size
+        self.store(table, table.tokens[stored : max(tokens, stored)].tobytes())
 
 
-def start(cache: KvCache, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> BlockTable:
+def cache(blocks: int = 100, size: int = SIZE, shares: bool = True, events: bool = True) -> Cache:
+    return Cache(Pool(blocks), size, shares, SpelledOut() if events else None)
+
+
+def table(tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> Table:
+    return Table(tokens, content, reads)
+
+
+def start(cache: Cache, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> Table:
     """A sequence that is admitted, and whose prompt is computed at once."""
     new = table(tokens, content, reads)
-    assert cache.admit(new, cache.find(new))
-    cache.store(new, len(new.tokens))
+    assert cache.take_in(new, cache.look_up(new))
+    cache.keep(new, len(new.tokens))
     return new
 
 
-def generate(cache: KvCache, table: BlockTable, tokens: Iterable[int]) -> bool:
+def generate(cache: Cache, table: Table, tokens: Iterable[int]) -> bool:
     """Whether there was room for more tokens, of which all but the last are computed."""
     table.tokens.extend(tokens)
     room = cache.extend(table, len(table.tokens))
     if room:
-        cache.store(table, len(table.tokens) - 1)
+        cache.keep(table, len(table.tokens) - 1)
     return room
 
 
-def run(cache: KvCache, tokens: Iterable[int], content: Content = PLAIN) -> list[int]:
-    """The numbers of the blocks of a sequence that comes and goes."""
+def run(cache: Cache, tokens: Iterable[int], content: Content = PLAIN) -> list[int]:
+    """The numbers of the full blocks of a sequence that comes and goes."""
     gone = start(cache, tokens, content)
     numbers = numbered(gone.blocks)
     cache.release(gone)
     return numbers
 
 
-def numbered(blocks: Sequence[Block]) -> list[int]:
+def numbered(blocks: Iterable[Block]) -> list[int]:
     return [block.number for block in blocks]
 
 
-def hit(cache: KvCache, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> list[int]:
+def hit(cache: Cache, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> list[int]:
     """The numbers of the blocks that would be found."""
-    return numbered(cache.find(table(tokens, content, reads)))
+    return numbered(cache.look_up(table(tokens, content, reads)))

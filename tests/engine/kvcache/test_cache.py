@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from llmdsim.engine.kvcache import BlockTable, Content, KvCache, MediaSpan
-from tests.engine.kvcache.rig import cache, generate, hit, numbered, run, start, table
+from llmdsim.engine.kvcache import Content, MediaSpan
+from tests.engine.kvcache.rig import Cache, cache, generate, hit, numbered, run, start, table
 
 PROMPT = range(100, 112)  # three blocks
 
 
-def state(cache: KvCache) -> object:
+def state(cache: Cache) -> object:
     """Everything that a request which does not fit must not change."""
     pool = cache.pool
-    idle = [(block.number, block.refs) for block in pool._idle]
     return (
-        idle,
-        numbered(pool._spare),
-        pool._fresh,
+        [(block.number, block.refs) for block in pool._idle],
+        pool._blank,
         pool.used,
-        {key: b.refs for key, b in pool._cached.items()},
+        {key: block.refs for key, block in pool.cached.items()},
     )
 
 
 def test_a_prompt_takes_blocks_for_all_its_tokens_and_the_last_may_be_partial() -> None:
     kv = cache(10)
-    assert numbered(start(kv, range(9)).blocks) == [1, 2, 3]
+    running = start(kv, range(9))
+    assert (numbered(running.blocks), running.room) == ([1, 2], 1)
     assert kv.usage == 0.3
 
 
@@ -38,7 +37,7 @@ def test_a_prompt_is_found_while_it_runs_and_when_it_is_over() -> None:
     first = start(kv, PROMPT)
     assert hit(kv, [*PROMPT, 1]) == [1, 2, 3]
     kv.release(first)
-    assert (first.blocks, first.stored) == ([], 0)
+    assert len(first) == 0
     assert hit(kv, [*PROMPT, 1]) == [1, 2, 3]
     assert kv.usage == 0.0
 
@@ -46,11 +45,11 @@ def test_a_prompt_is_found_while_it_runs_and_when_it_is_over() -> None:
 def test_what_was_not_computed_is_not_found() -> None:
     kv = cache()
     first = table(PROMPT)
-    assert kv.admit(first, [])
+    assert kv.take_in(first, [])
     assert hit(kv, [*PROMPT, 1]) == []
-    kv.store(first, 7)
+    kv.keep(first, 7)
     assert hit(kv, [*PROMPT, 1]) == [1], "two blocks are begun, one is full"
-    kv.store(first, 12)
+    kv.keep(first, 12)
     assert hit(kv, [*PROMPT, 1]) == [1, 2, 3]
 
 
@@ -75,8 +74,8 @@ def test_blocks_that_are_found_are_shared() -> None:
     kv = cache()
     first = start(kv, PROMPT)
     second = start(kv, [*PROMPT, 1, 2])
-    assert numbered(second.blocks) == [1, 2, 3, 4]
-    assert [block.refs for block in second.blocks] == [2, 2, 2, 1]
+    assert (numbered(second.blocks), second.room) == ([1, 2, 3], 1)
+    assert [block.refs for block in second.blocks] == [2, 2, 2]
     assert kv.pool.used == 4
     kv.release(first)
     assert kv.pool.used == 4
@@ -99,17 +98,16 @@ def test_what_runs_gets_another_block_only_when_it_needs_one() -> None:
     kv = cache(3)
     running = start(kv, range(7))
     assert generate(kv, running, [7])
-    assert len(running.blocks) == 2
+    assert len(running) == 2
     assert generate(kv, running, [8])
-    assert len(running.blocks) == 3
+    assert len(running) == 3
 
 
 def test_blocks_for_fewer_tokens_are_there_already() -> None:
     kv = cache(3)
     running = start(kv, range(9))
     assert kv.extend(running, 4)
-    assert numbered(running.blocks) == [1, 2, 3]
-    assert kv.pool.used == 3
+    assert (len(running), kv.pool.used) == (3, 3)
 
 
 def test_a_full_pool_extends_nothing_and_changes_nothing() -> None:
@@ -119,10 +117,10 @@ def test_a_full_pool_extends_nothing_and_changes_nothing() -> None:
     before = state(kv)
     assert not kv.extend(running, 12)
     assert state(kv) == before
-    assert len(running.blocks) == 1
+    assert len(running) == 1
     kv.release(other)
     assert kv.extend(running, 12)
-    assert numbered(running.blocks) == [1, 3, 2]
+    assert (len(running), kv.pool.used) == (3, 3)
 
 
 def test_a_prompt_that_does_not_fit_changes_nothing() -> None:
@@ -130,25 +128,25 @@ def test_a_prompt_that_does_not_fit_changes_nothing() -> None:
     run(kv, PROMPT)
     start(kv, [1, 2])
     new = table([*PROMPT, *range(5)])
-    found = kv.find(new)
+    found = kv.look_up(new)
     assert numbered(found) == [1, 2, 3]
     before = state(kv), [*kv.records]
-    assert not kv.admit(new, found), "two blocks are missing, and what it shares is all that is free"
+    assert not kv.take_in(new, found), "two blocks are missing, and what it shares is all that is free"
     assert (state(kv), kv.records) == before
-    assert new.blocks == []
+    assert len(new) == 0
 
 
 def test_blocks_that_are_found_free_count_as_taken_and_those_in_use_do_not() -> None:
     kv = cache(4)
     running = start(kv, PROMPT)
     new = table([*PROMPT, 1])
-    assert kv.admit(new, kv.find(new))
+    assert kv.take_in(new, kv.look_up(new))
     assert kv.pool.free == 0
     kv.release(new)
     kv.release(running)
     start(kv, [1, 2])
-    assert not kv.admit(table(range(200, 216)), [])
-    assert kv.admit(table(range(200, 212)), [])
+    assert not kv.take_in(table(range(200, 216)), [])
+    assert kv.take_in(table(range(200, 212)), [])
 
 
 def test_the_oldest_content_goes_first_and_a_hit_makes_it_young() -> None:
@@ -166,17 +164,17 @@ def test_a_found_prefix_is_not_evicted_for_the_rest_of_its_own_prompt() -> None:
     kv = cache(4)
     run(kv, PROMPT)
     running = start(kv, [*PROMPT[:8], *range(7)])
-    assert numbered(running.blocks) == [1, 2, 4, 3]
+    assert (numbered(running.blocks), running.room) == ([1, 2, 3], 1)
     assert hit(kv, [*PROMPT, 1]) == [1, 2]
 
 
 def test_equal_prompts_that_start_together_are_not_merged() -> None:
     kv = cache()
     first, second = table(PROMPT), table(PROMPT)
-    assert kv.admit(first, kv.find(first))
-    assert kv.admit(second, kv.find(second))
-    kv.store(first, 12)
-    kv.store(second, 12)
+    assert kv.take_in(first, kv.look_up(first))
+    assert kv.take_in(second, kv.look_up(second))
+    kv.keep(first, 12)
+    kv.keep(second, 12)
     assert (numbered(first.blocks), numbered(second.blocks)) == ([1, 2, 3], [4, 5, 6])
     assert hit(kv, [*PROMPT, 1]) == [1, 2, 3]
     kv.release(first)
@@ -188,8 +186,8 @@ def test_what_follows_an_equal_block_is_found_after_either() -> None:
     kv = cache(8)
     first, second = table(PROMPT), table([*PROMPT, 1, 2, 3, 4])
     for each in (first, second):
-        assert kv.admit(each, [])
-        kv.store(each, len(each.tokens))
+        assert kv.take_in(each, [])
+        kv.keep(each, len(each.tokens))
     kv.release(first)
     assert hit(kv, [*second.tokens, 5]) == [1, 2, 3, 7]
     start(kv, range(200, 216))
@@ -238,10 +236,10 @@ def test_media_matter_from_the_block_on_in_which_they_begin() -> None:
 def test_without_sharing_nothing_is_found_or_told() -> None:
     kv = cache(4, shares=False)
     first = start(kv, PROMPT)
-    assert (first.stored, kv.records) == (0, [])
+    assert (first.blocks, first.room, kv.records) == ([], 3, [])
     assert hit(kv, [*PROMPT, 1]) == []
     kv.release(first)
-    assert numbered(start(kv, PROMPT).blocks) == [3, 2, 1], "blocks without content: the last first"
+    assert kv.pool.free == 4
 
 
 def test_nothing_is_cleared_while_a_block_is_held() -> None:
@@ -259,12 +257,12 @@ def test_a_preempted_sequence_finds_what_it_computed() -> None:
     running = start(kv, range(6))
     assert generate(kv, running, [6, 7, 8])
     kv.release(running)
-    found = kv.find(running)
+    found = kv.look_up(running)
     assert numbered(found) == [1, 2]
-    assert kv.admit(running, found)
-    assert running.stored == 2
-    kv.store(running, len(running.tokens))
-    assert numbered(running.blocks) == [1, 2, 3]
+    assert kv.take_in(running, found)
+    assert (len(running.blocks), running.room) == (2, 1)
+    kv.keep(running, len(running.tokens))
+    assert (len(running.blocks), running.room) == (2, 1)
 
 
 def test_other_sizes_of_blocks() -> None:
@@ -278,5 +276,5 @@ def test_other_sizes_of_blocks() -> None:
 
 def test_a_table_of_a_sequence_that_never_began_may_be_released() -> None:
     kv = cache(2)
-    kv.release(BlockTable(table(PROMPT).tokens))
+    kv.release(table(PROMPT))
     assert kv.pool.free == 2

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llmdsim.engine.kvcache import (
-    BlockHash,
-    BlockTable,
-    Cleared,
-    Content,
-    KvCache,
-    MediaSpan,
-    Record,
-    Removed,
-    Stored,
-)
+from llmdsim.engine.kvcache import BlockHash, Cleared, Content, MediaSpan, Record, Removed, Stored
+from llmdsim.engine.kvcache.pool import Block
 from tests.engine.kvcache.reference import Prefix, Reference
-from tests.engine.kvcache.rig import SpelledOut, numbered
+from tests.engine.kvcache.rig import Cache, Table, cache
 
 CONTENTS = (
     Content(),
@@ -41,9 +32,9 @@ contents = st.sampled_from([0, 0, 0, *range(len(CONTENTS))]).map(CONTENTS.__geti
 
 @dataclass(eq=False)
 class Running:
-    """A sequence that has blocks, here and in the reference."""
+    """A sequence that has blocks, here and in the reference, where they have other numbers."""
 
-    table: BlockTable
+    table: Table
     numbers: list[int] = field(default_factory=list)
     stored: int = 0
 
@@ -75,11 +66,13 @@ class Listener:
 class CacheMachine(RuleBasedStateMachine):
     @initialize(blocks=st.sampled_from([4, 8, 12, 2, 1]), size=st.sampled_from([2, 1, 3]))
     def build(self, blocks: int, size: int) -> None:
-        self.cache = KvCache(blocks, size, True, SpelledOut())
+        self.cache: Cache = cache(blocks, size)
+        #: The reference's numbers of blocks that were filled.
+        self.numbers: dict[Block, int] = {}
         self.reference = Reference(blocks, size)
         self.listener = Listener()
         self.running: list[Running] = []
-        self.preempted: list[BlockTable] = []
+        self.preempted: list[Table] = []
         #: All that was ever stored, to be looked for.
         self.seen: dict[Prefix, tuple[list[int], Content]] = {}
 
@@ -93,13 +86,13 @@ class CacheMachine(RuleBasedStateMachine):
         waits=st.sampled_from([0, 0, 1]),
     )
     def start(self, begin: int, tokens: list[int], content: Content, reads: int, waits: int) -> None:
-        table = BlockTable(array("I", [1] * begin + tokens), content, bool(reads))
+        table = Table([1] * begin + tokens, content, bool(reads))
         if self.admit(table) and not waits:
             self.store(self.running[-1], 0)
 
     @rule(begin=st.sampled_from([5, 2, 9]), tokens=letters, content=contents)
     def start_and_end(self, begin: int, tokens: list[int], content: Content) -> None:
-        table = BlockTable(array("I", [1] * begin + tokens), content)
+        table = Table([1] * begin + tokens, content)
         if self.admit(table):
             self.store(self.running[-1], 0)
             self.release(len(self.running) - 1, False)
@@ -111,18 +104,21 @@ class CacheMachine(RuleBasedStateMachine):
         if not self.admit(table):
             self.preempted.append(table)
 
-    def admit(self, table: BlockTable) -> bool:
+    def numbered(self, blocks: Iterable[Block]) -> list[int]:
+        return [self.numbers[block] for block in blocks]
+
+    def admit(self, table: Table) -> bool:
         expected = self.reference.find(table.tokens, table.content) if table.reads else []
-        found = self.cache.find(table)
-        assert numbered(found) == expected
+        found = self.cache.look_up(table)
+        assert self.numbered(found) == expected
         numbers = self.reference.admit(table.tokens, expected)
-        admitted = self.cache.admit(table, found)
+        admitted = self.cache.take_in(table, found)
         assert admitted == (numbers is not None)
         if numbers is None:
-            assert not table.blocks
+            assert not len(table)
             return False
         self.running.append(Running(table, numbers, len(expected)))
-        assert table.stored == len(expected)
+        assert len(table.blocks) == len(expected)
         return True
 
     @precondition(lambda self: self.running)
@@ -135,11 +131,12 @@ class CacheMachine(RuleBasedStateMachine):
     def store(self, running: Running, all_but: int) -> None:
         table = running.table
         computed = max(len(table.tokens) - all_but, 0)
-        self.cache.store(table, computed)
+        self.cache.keep(table, computed)
         stop = computed // self.reference.size
         self.reference.store(running.numbers, table.tokens, table.content, running.stored, stop)
         running.stored = max(running.stored, stop)
-        assert table.stored == running.stored
+        assert len(table.blocks) == running.stored
+        self.numbers.update(zip(table.blocks, running.numbers, strict=False))
         for blocks in range(1, running.stored + 1):
             prefix = self.reference.prefix(table.tokens, table.content, blocks)
             self.seen[prefix] = ([*table.tokens[: blocks * self.reference.size], 0], table.content)
@@ -164,7 +161,7 @@ class CacheMachine(RuleBasedStateMachine):
         running = self.running.pop(which % len(self.running))
         self.cache.release(running.table)
         self.reference.release(running.numbers)
-        assert (running.table.blocks, running.table.stored) == ([], 0)
+        assert not len(running.table)
         if returns:
             self.preempted.append(running.table)
 
@@ -181,10 +178,11 @@ class CacheMachine(RuleBasedStateMachine):
     def blocks_and_references_are_right(self) -> None:
         held: Counter[int] = Counter()
         for running in self.running:
-            assert numbered(running.table.blocks) == running.numbers
+            assert self.numbered(running.table.blocks) == running.numbers[: running.stored]
+            assert len(running.table) == len(running.numbers)
             held.update(running.numbers)
             for block in running.table.blocks:
-                assert block.refs == self.reference.refs[block.number]
+                assert block.refs == self.reference.refs[self.numbers[block]]
         assert held == Counter({number: refs for number, refs in self.reference.refs.items() if refs})
         pool = self.cache.pool
         assert pool.used == len(held) == pool.total - len(self.reference.free)
@@ -205,8 +203,8 @@ class CacheMachine(RuleBasedStateMachine):
         assert all(prefix[:-1] in findable for prefix in findable if prefix[1:]), "a child without its parent"
         assert self.listener.known == {self.reference.hash(prefix) for prefix in findable}
         for prefix, (tokens, content) in self.seen.items():
-            found = self.cache.find(BlockTable(array("I", tokens), content))
-            assert numbered(found) == self.reference.find(tokens, content)
+            found = self.cache.look_up(Table(tokens, content))
+            assert self.numbered(found) == self.reference.find(tokens, content)
             assert (len(found) == len(prefix)) == (prefix in findable)
 
     def teardown(self) -> None:
@@ -218,9 +216,11 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.cache.pool.used == 0
         assert self.cache.clear()
         # Every block is there, once.
-        last = BlockTable(array("I", range(self.cache.pool.total * self.cache.block_size)))
-        assert self.cache.admit(last, [])
-        assert sorted(numbered(last.blocks)) == [*range(1, self.cache.pool.total + 1)]
+        total = self.cache.pool.total
+        last = Table(range(total * self.cache.block_size))
+        assert self.cache.take_in(last, [])
+        self.cache.keep(last, len(last.tokens))
+        assert sorted(block.number for block in last.blocks) == [*range(1, total + 1)]
 
 
 CacheMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 
-from llmdsim.engine.kvcache import BlockHash, Cleared, Content, KvCache, MediaSpan, Record, Removed, Stored
-from tests.engine.kvcache.rig import SIZE, SpelledOut, cache, generate, run, start, table
+from llmdsim.engine.kvcache import BlockHash, Cleared, Content, MediaSpan, Record, Removed, Stored
+from tests.engine.kvcache.rig import SIZE, Cache, SpelledOut, cache, generate, run, start, table
 
 PROMPT = range(100, 112)
 
@@ -22,7 +22,7 @@ def hashes(tokens: list[int] | range, content: Content = Content()) -> list[Bloc
     return made
 
 
-def told(cache: KvCache) -> list[Record]:
+def told(cache: Cache) -> list[Record]:
     """What has been told since the last time."""
     records, cache.records = cache.records, []
     return records
@@ -85,9 +85,9 @@ def test_blocks_of_equal_content_are_each_told() -> None:
     kv = cache(4)
     first, second = table(PROMPT[:8]), table(PROMPT[:8])
     for each in (first, second):
-        assert kv.admit(each, [])
+        assert kv.take_in(each, [])
     for each in (first, second):
-        kv.store(each, 8)
+        kv.keep(each, 8)
         kv.release(each)
     stored = Stored(hashes(PROMPT[:8]), None, array("I", PROMPT[:8]), SIZE)
     assert told(kv) == [stored, stored]
