@@ -83,7 +83,13 @@ class Server:
         started = time.monotonic()
         try:
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
+                argv,
+                # What is measured has nothing to do with a network.
+                env={**os.environ, "HF_HUB_OFFLINE": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,
             )
         finally:
             os.sched_setaffinity(0, mine)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from hypothesis import settings
 from werkzeug.routing import Rule
+
+from tests.tokenization.qwen3 import qwen3
+
+__all__ = ["qwen3"]
+
+# No test asks the Hugging Face hub for a tokenizer, or finds one that a developer has; daemons inherit this.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_CACHE"] = os.devnull
 
 # A busy machine is no reason to fail.
 
