@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from llmdsim.tokenization.steps import Step, at_once
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.tokenization.unicode import well_formed
-
-TOLD = 65536
-"""Characters of a text that are counted in any case, so that most refusals tell a prompt's true length."""
 
 
 class Layout(NamedTuple):
@@ -45,13 +43,14 @@ class Prompt:
     made at first use: most requests need only the length. Callers must not change them.
 
     All of that takes long for a long prompt. Whoever must not hold up others exhausts `count`, `tokenize` or
-    `lay_out` before, step by step; each step takes less than a millisecond.
+    `lay_out` before, step by step; each step takes less than a millisecond, or is a function for a thread.
 
     With `most`, a text that surely has more tokens than that is not counted to its end: its length is then
-    some number above `most`.
+    some number above `most`. With `special` a text has the special tokens around it that the model wants;
+    these are no part of its text.
     """
 
-    __slots__ = ("_ids", "_layout", "_length", "_most", "_packed", "_texts", "_tokenizer", "_tokens", "text")
+    __slots__ = ("_around", "_ids", "_layout", "_length", "_most", "_packed", "_texts", "_tokenizer", "_tokens", "text")
 
     text: str | None
 
@@ -61,10 +60,12 @@ class Prompt:
         text: str | None = None,
         ids: Sequence[int] | None = None,
         most: int | None = None,
+        special: bool = False,
     ) -> None:
         if (text is None) == (ids is None):
             raise TypeError("a prompt is made from either text or ids")
         self._tokenizer = tokenizer
+        self._around = tokenizer.around if special else None
         self._most = most
         self._texts: list[str] | None = None
         self._layout: Layout | None = None
@@ -86,9 +87,10 @@ class Prompt:
             assert text is not None
             if len(text) <= self._tokenizer.part:
                 self._length = self._tokenizer.count(text)
+                if self._around is not None:
+                    self._length += len(self._around.before) + len(self._around.after)
             else:
-                for _ in self.count():
-                    pass
+                at_once(self.count())
         return self._length
 
     @property
@@ -96,22 +98,17 @@ class Prompt:
         """Whether counting or laying out takes more than one step."""
         return (self._length if self.text is None else len(self.text)) > self._tokenizer.part
 
-    def count(self) -> Iterator[None]:
+    def count(self) -> Generator[Step, None, None]:
         """Find the length, step by step."""
         if self._length >= 0:
             return
-        text = self.text
-        assert text is not None
-        tokens = characters = 0
-        for part in self._tokenizer.parts(text):
-            tokens += self._tokenizer.count(part)
-            characters += len(part)
-            if self._most is not None and tokens > self._most and characters > TOLD:
-                break
-            yield
-        self._length = tokens
+        assert self.text is not None
+        length = yield from self._tokenizer.count_in_steps(self.text, self._most)
+        if self._around is not None:
+            length += len(self._around.before) + len(self._around.after)
+        self._length = length
 
-    def tokenize(self) -> Iterator[None]:
+    def tokenize(self) -> Generator[Step, None, None]:
         """Find the ids, step by step, and not what their texts are."""
         if self._tokens is not None:
             return
@@ -120,18 +117,16 @@ class Prompt:
         elif self.text is None:
             self._tokens = array("I", self._ids or ())
         else:
-            tokens = array("I")
-            for part in self._tokenizer.parts(self.text, split=True):
-                tokens.extend(self._tokenizer.encode(part))
-                yield
+            tokens = yield from self._tokenizer.encode_in_steps(self.text)
+            if self._around is not None:
+                tokens = array("I", self._around.before) + tokens + array("I", self._around.after)
             self._tokens = tokens
 
     @property
     def tokens(self) -> array[int]:
         """The ids, four bytes each."""
         if self._tokens is None:
-            for _ in self.tokenize():
-                pass
+            at_once(self.tokenize())
         assert self._tokens is not None
         return self._tokens
 
@@ -142,57 +137,58 @@ class Prompt:
             self._packed = self.tokens.tobytes()
         return self._packed
 
-    def lay_out(self) -> Iterator[None]:
+    def lay_out(self) -> Generator[Step, None, None]:
         """Make the layout, step by step."""
         if self._layout is not None:
             return
         text = self.text
-        ends = array("I", [0])
         if text is None:
             assert self._ids is not None
+            ends = array("I", [0])
             shown = []
             for texts in self._tokenizer.decode_parts(self._ids):
-                _extend(ends, texts)
+                ends.extend(accumulate(map(len, texts), initial=ends.pop()))
                 shown.append("".join(texts))
-                yield
+                yield None
             self._layout = Layout("".join(shown), ends, array("I", self._ids))
             return
-        ids = array("I")
-        for part in self._tokenizer.parts(text, split=True):
-            part_ids, pieces = self._tokenizer.split(part)
-            ids.extend(part_ids)
-            _extend(ends, pieces)
-            yield
+        ids, ends = yield from self._tokenizer.split_in_steps(text)
+        # A text may be of nothing that there are tokens for.
+        text = text[: ends[-1]]
+        if self._around is not None:
+            before, after = self._around
+            ids = array("I", before) + ids + array("I", after)
+            ends = array("I", [0]) * len(before) + ends + ends[-1:] * len(after)
         self._layout = Layout(text, ends, ids)
 
     @property
     def layout(self) -> Layout:
+        """The text and its tokens."""
         if self._layout is None:
-            for _ in self.lay_out():
-                pass
+            at_once(self.lay_out())
         assert self._layout is not None
         return self._layout
 
     @property
     def ids(self) -> list[int]:
+        """The ids as a list."""
         if self._ids is None:
-            assert self.text is not None
             if self._layout is not None:
                 self._ids = self._layout.ids.tolist()
-            else:
+            elif self._tokens is None and self._around is None and not self.long:
+                assert self.text is not None
+                # No more than this for nearly all.
                 self._ids = self._tokenizer.encode(self.text)
+            else:
+                self._ids = self.tokens.tolist()
         return self._ids
 
     @property
     def texts(self) -> list[str]:
+        """Each token's text."""
         if self._texts is None:
             self._texts = self.layout.texts
         return self._texts
 
     def __repr__(self) -> str:
         return f"<Prompt text={self.text!r:.60}>" if self.text is not None else f"<Prompt of {len(self)} ids>"
-
-
-def _extend(ends: array[int], texts: list[str]) -> None:
-    start = ends.pop()
-    ends.extend(accumulate(map(len, texts), initial=start))

@@ -10,6 +10,7 @@ from llmdsim.reply.plan import Plan
 from llmdsim.tokenization.chat import last_text, render_chat
 from llmdsim.tokenization.media import media_tokens
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.steps import Step
 from llmdsim.web.chat_request import ChatRequest, refuse_untrusted
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import over_context
@@ -37,7 +38,7 @@ def chat_text(context: Context, chat: ChatRequest) -> str:
     return render_chat(chat.messages)
 
 
-def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[None, None, Conversation]:
+def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[Step, None, Conversation]:
     """What there is to know of a chat before it is given to the engine; `image`: its answer has one.
 
     Raises ApiError.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from itertools import pairwise
 
 import msgspec
 
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.steps import Step
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import Prompted, refuse_by_characters, truncation
 
@@ -24,14 +25,14 @@ def is_short(context: Context, request: Prompted, text: str) -> bool:
     return len(text) <= context.tokenizer.longest_piece and request.truncate_prompt_tokens is None
 
 
-def prompt_of(context: Context, request: Prompted, given: str | list[int]) -> Generator[None, None, Prompt]:
+def prompt_of(context: Context, request: Prompted, given: str | list[int]) -> Generator[Step, None, Prompt]:
     """The prompt of a text or of ids, counted and cut. Raises ApiError as `text_prompt` does."""
     if isinstance(given, str):
         return (yield from text_prompt(context, request, given))
     return ids_prompt(context, request, Prompt(context.tokenizer, ids=given))
 
 
-def text_prompt(context: Context, request: Prompted, text: str) -> Generator[None, None, Prompt]:
+def text_prompt(context: Context, request: Prompted, text: str) -> Generator[Step, None, Prompt]:
     """The prompt of a text, cut as `truncate_prompt_tokens` says: from the left, unless told otherwise.
 
     It comes counted, in steps where it is long. Raises ApiError 400 for one so long that it cannot fit
@@ -57,7 +58,7 @@ def text_prompt(context: Context, request: Prompted, text: str) -> Generator[Non
         # With one token more than is kept, none of those kept is a piece of one.
         if len(part) == len(text) or len(prompt) > kept:
             if prompt.long and len(prompt) > kept:
-                yield from prompt.lay_out()
+                yield from prompt.tokenize()
             return ids_prompt(context, request, prompt)
         window *= 2
 
@@ -73,23 +74,20 @@ def ids_prompt(context: Context, request: Prompted, prompt: Prompt) -> Prompt:
     )
 
 
-def ids_json(prompt: Prompt) -> Generator[None, None, bytes]:
+def ids_json(prompt: Prompt) -> Generator[Step, None, bytes]:
     """The prompt's ids as JSON, made in steps where there are many."""
     if not prompt.long:
         return json(prompt.ids)
-    if prompt.text is None:
-        ids: Sequence[int] = prompt.ids
-    else:
-        yield from prompt.lay_out()
-        ids = prompt.layout.ids
+    yield from prompt.tokenize()
+    ids = prompt.tokens
     parts = []
     for start in range(0, len(ids), IDS_AT_ONCE):
         parts.append(json(list(ids[start : start + IDS_AT_ONCE]))[1:-1])
-        yield
+        yield None
     return b"[%b]" % b",".join(parts)
 
 
-def texts_json(prompt: Prompt) -> Generator[None, None, bytes]:
+def texts_json(prompt: Prompt) -> Generator[Step, None, bytes]:
     """The texts of the prompt's tokens as JSON, made in steps where there are many."""
     if not prompt.long:
         return json(prompt.texts)
@@ -99,5 +97,5 @@ def texts_json(prompt: Prompt) -> Generator[None, None, bytes]:
     for start in range(0, len(ends) - 1, TEXTS_AT_ONCE):
         texts = [text[a:b] for a, b in pairwise(ends[start : start + TEXTS_AT_ONCE + 1])]
         parts.append(json(texts)[1:-1])
-        yield
+        yield None
     return b"[%b]" % b",".join(parts)

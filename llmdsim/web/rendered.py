@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.steps import Step
 from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.prompts import ids_json
 from llmdsim.web.sampling import Sampling
@@ -28,7 +29,7 @@ def rendered(
     prompt: Prompt,
     sampled: Sampling,
     more: Mapping[str, Any] = MappingProxyType({}),
-) -> Generator[None, None, bytes]:
+) -> Generator[Step, None, bytes]:
     """The JSON for one prompt of `request`, made in steps where it is long. Every key is there.
 
     `more` has values for keys that are null otherwise.
@@ -62,7 +63,7 @@ def rendered(
     return json(answer)
 
 
-def _offsets_json(prompt: Prompt) -> Generator[None, None, bytes]:
+def _offsets_json(prompt: Prompt) -> Generator[Step, None, bytes]:
     """Where each token begins and ends in the text, in characters."""
     if prompt.long:
         yield from prompt.lay_out()
@@ -71,5 +72,5 @@ def _offsets_json(prompt: Prompt) -> Generator[None, None, bytes]:
     for start in range(0, len(ends) - 1, OFFSETS_AT_ONCE):
         parts.append(json([*pairwise(ends[start : start + OFFSETS_AT_ONCE + 1])])[1:-1])
         if prompt.long:
-            yield
+            yield None
     return b"[%b]" % b",".join(parts)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmdsim.tokenization import BuiltinTokenizer, Layout, Prompt, builtin, prompt
-from llmdsim.tokenization.prompt import TOLD
+from llmdsim.tokenization.tokenizer import TOLD
 from tests.tokenization.test_builtin import ANY_TEXT, ASCII_TEXT, MIXED_TEXT
 
 RUNS = st.sampled_from(

@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 from hashlib import sha256
 
 from llmdsim.tokenization import Prompt
+from llmdsim.tokenization.steps import Step
 
 #: Ids that are hashed in half a millisecond.
 IDS_AT_ONCE = 16384
@@ -18,20 +19,16 @@ def digest(ids: Sequence[int]) -> bytes:
     return sha256(_packed(ids)).digest()
 
 
-def prompt_digest(prompt: Prompt) -> Generator[None, None, bytes]:
+def prompt_digest(prompt: Prompt) -> Generator[Step, None, bytes]:
     """The digest of a prompt, in steps where it is long."""
     if not prompt.long:
         return digest(prompt.ids)
-    ids: Sequence[int]
-    if prompt.text is None:
-        ids = prompt.ids
-    else:
-        yield from prompt.lay_out()
-        ids = prompt.layout.ids
+    yield from prompt.tokenize()
+    ids = prompt.tokens
     hashed = sha256()
     for start in range(0, len(ids), IDS_AT_ONCE):
         hashed.update(_packed(ids[start : start + IDS_AT_ONCE]))
-        yield
+        yield None
     return hashed.digest()
 
 

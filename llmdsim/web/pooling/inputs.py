@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from llmdsim.tokenization.chat import render_chat
 from llmdsim.tokenization.media import media_tokens
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.steps import Step
 from llmdsim.web import prompt_forms
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import check_context, over_context
@@ -22,7 +23,7 @@ PROMPTS_AT_ONCE = 64
 MOST_MEDIA = 1 << 20
 
 
-def prompts_of(context: Context, request: InputRequest) -> Generator[None, None, list[Prompt]]:
+def prompts_of(context: Context, request: InputRequest) -> Generator[Step, None, list[Prompt]]:
     """The prompts of a request, none of them empty, in steps. Raises ApiError 400."""
     conversations = request.conversations
     if conversations:
@@ -49,12 +50,12 @@ def rendered(context: Context, conversations: Sequence[Sequence[Message]]) -> li
 
 def tokenized(
     context: Context, request: PoolingRequest, given: Sequence[prompt_forms.Prompt]
-) -> Generator[None, None, list[Prompt]]:
+) -> Generator[Step, None, list[Prompt]]:
     """A prompt for each text or list of ids, in steps; counted, and cut as the request says."""
     prompts: list[Prompt] = []
     for place, item in enumerate(given, start=1):
         if place % PROMPTS_AT_ONCE == 0:
-            yield
+            yield None
         prompt = yield from prompt_of(context, request, item)
         check_context(request, len(prompt), context.limits)
         if not len(prompt):
@@ -63,9 +64,9 @@ def tokenized(
     return prompts
 
 
-def ids_of(prompt: Prompt) -> Generator[None, None, Sequence[int]]:
+def ids_of(prompt: Prompt) -> Generator[Step, None, Sequence[int]]:
     """A prompt's token ids, found in steps where there are many."""
     if prompt.text is None or not prompt.long:
         return prompt.ids
-    yield from prompt.lay_out()
-    return prompt.layout.ids
+    yield from prompt.tokenize()
+    return prompt.tokens

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from llmdsim.reply.similarity import similarity, words
 from llmdsim.tokenization.chat import last_text
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.steps import Step
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
 from llmdsim.web.pooling.admission import admitted
@@ -83,7 +84,7 @@ class Scoring:
 
     def _scores(
         self, request: Request, asked: ScoringRequest
-    ) -> Generator[None, None, tuple[PoolingReply, list[float]]]:
+    ) -> Generator[Step, None, tuple[PoolingReply, list[float]]]:
         """The reply to a request, and the score of each pair."""
         context = self._context
         served = admitted(context, asked.model)
@@ -101,7 +102,7 @@ class Scoring:
         scores: list[float] = []
         for place, prompt in enumerate(prompts):
             if place:
-                yield
+                yield None
             counts = yield from words(prompt)
             if place < len(queries):
                 of_queries.append(counts)
@@ -110,13 +111,13 @@ class Scoring:
                 scores.append((yield from similarity(query, counts)))
         return reply, float32(scores)
 
-    def _cut(self, texts: list[str], most: int) -> Generator[None, None, list[str]]:
+    def _cut(self, texts: list[str], most: int) -> Generator[Step, None, list[str]]:
         """Each text as far as its first `most` tokens reach; 0 is all."""
         if not most:
             return texts
         cut: list[str] = []
         for text in texts:
-            yield
+            yield None
             prompt = Prompt(self._context.tokenizer, text)
             if prompt.long:
                 yield from prompt.lay_out()

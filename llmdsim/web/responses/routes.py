@@ -12,6 +12,7 @@ from klein import Klein
 from twisted.internet.defer import Deferred
 
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.steps import Step
 from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.conversation import prepare
@@ -215,7 +216,7 @@ class Responses:
         request.respond(200, json(answer))
 
 
-def _raw_prompt(prompt: Prompt) -> Generator[None, None, bytes]:
+def _raw_prompt(prompt: Prompt) -> Generator[Step, None, bytes]:
     ids = yield from ids_json(prompt)
     return raw_message(prompt.text if prompt.text is not None else "".join(prompt.texts), ids)
 
