@@ -85,8 +85,8 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     from llmdsim.services.readiness import Readiness  # noqa: PLC0415
     from llmdsim.services.reload import Reload  # noqa: PLC0415
     from llmdsim.services.start_failure import end_start  # noqa: PLC0415
+    from llmdsim.services.tokenizer import find_tokenizer  # noqa: PLC0415
     from llmdsim.services.watchdog import Watchdog  # noqa: PLC0415
-    from llmdsim.tokenization.builtin import BuiltinTokenizer  # noqa: PLC0415
 
     config = options.config
     foreground = options.parent is None or bool(options.parent.get("nodaemon"))
@@ -101,8 +101,10 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     configs = [rank_config(config, number) for number in rank_numbers(config)]
     sockets = [options.inherited[place :: len(configs)] for place in range(len(configs))]
     here = 1 if in_processes(config) else len(configs)
-    tokenizer, engine_id = BuiltinTokenizer(), str(uuid4())
-    ranks = [Rank(each, tokenizer, clock, engine_id) for each in configs[:here]]
+    # Here, since it may take a while: not when there are ports, or twistd has left its terminal.
+    loaded, folder = find_tokenizer(config, os.environ)
+    engine_id = str(uuid4())
+    ranks = [Rank(each, loaded, clock, engine_id) for each in configs[:here]]
     listeners = [
         Listeners(rank.config, rank.sites, inherited, reactor, foreground)
         for rank, inherited in zip(ranks, sockets, strict=False)
@@ -112,7 +114,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         for each, inherited in zip(configs[here:], sockets[here:], strict=True)
     ]
     twistds_own = is_twistds_own(options.parent or {})
-    server = Server(config, tuple(options.argv), options.file, engine_id, twistds_own)
+    server = Server(config, tuple(options.argv), options.file, engine_id, twistds_own, folder)
     crew = Crew(ranks, held, reactor, logs.destination, server)
     reload = Reload(config, options.file, options.read_again, [rank.context for rank in ranks])
     reload.others.append(lambda: crew.broadcast(b"reload"))

@@ -743,11 +743,39 @@ class Config:
     dataset_table_name: str = option(
         "llmd", "Table of the dataset", group="Dataset and tokenizer", effective=True
     )
+    tokenizer: str = option(
+        "",
+        "Folder with a tokenizer.json, or model of the Hugging Face hub, whose tokenizer is used; default: "
+        "--model",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
+    tokenizer_revision: str = option(
+        "",
+        "Branch, tag or commit of the tokenizer on the hub; default: main",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
+    tokenizer_mode: str = option(
+        "auto",
+        "No matter: in every mode a tokenizer is read from its tokenizer.json",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
+    skip_tokenizer_init: bool = option(
+        False, "As --force-dummy-tokenizer", group="Dataset and tokenizer", effective=True
+    )
     force_dummy_tokenizer: bool = option(
-        False, "Use the built-in tokenizer whatever the model", group="Dataset and tokenizer"
+        False,
+        "Use the built-in tokenizer whatever the model, and look for no other",
+        group="Dataset and tokenizer",
+        effective=True,
     )
     tokenizers_cache_dir: str = option(
-        "", "Directory of downloaded tokenizers", group="Dataset and tokenizer"
+        "",
+        "Cache of downloaded tokenizers in place of the one that HF_HUB_CACHE or HF_HOME names",
+        group="Dataset and tokenizer",
+        effective=True,
     )
     render_url: str = option(
         "http://localhost:8082", "Tokenizer render service", group="Dataset and tokenizer"

@@ -23,7 +23,8 @@ class Server(NamedTuple):
     """What all ranks of a server have in common.
 
     `config` is what was made of `argv`, the environment and `file`, which may be read again. `engine_id` is
-    as in `Rank`, and `twistds_own` says that lines go to a log of twistd's.
+    as in `Rank`, and `twistds_own` says that lines go to a log of twistd's. `tokenizer` is the folder with
+    the tokenizer's files, "" for the built-in one.
     """
 
     config: Config
@@ -31,6 +32,7 @@ class Server(NamedTuple):
     file: str
     engine_id: str
     twistds_own: bool
+    tokenizer: str = ""
 
 
 class Handover(NamedTuple):

@@ -27,8 +27,8 @@ from llmdsim.services.rank_log import RankLog
 from llmdsim.services.readiness import Readiness
 from llmdsim.services.reload import Reload
 from llmdsim.services.start_failure import end_start
+from llmdsim.services.tokenizer import load_tokenizer
 from llmdsim.services.watchdog import Watchdog
-from llmdsim.tokenization.builtin import BuiltinTokenizer
 
 
 def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
@@ -38,7 +38,7 @@ def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
     exit_code = ExitCode().install()
     logs = rank_log(config, server.twistds_own, LOGGED)
     clock = DeadlineClock(reactor)
-    rank = Rank(config, BuiltinTokenizer(), clock, server.engine_id)
+    rank = Rank(config, load_tokenizer(server.tokenizer), clock, server.engine_id)
     handing, inherited = handed_over(reactor, handover.sockets, handover.inherited)
     listeners = Listeners(config, rank.sites, inherited, handing, foreground=True)
     read_again = partial(parse, server.argv, os.environ, server.file)

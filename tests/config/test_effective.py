@@ -17,6 +17,7 @@ INERT = {
     "log_backtrace_at",
     "mm_processor_kwargs",
     "tensor_parallel_size",
+    "tokenizer_mode",
 }
 
 

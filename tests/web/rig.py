@@ -9,7 +9,8 @@ from twisted.internet.task import Clock
 
 from llmdsim.config import Config, parse
 from llmdsim.services.rank import Rank
-from llmdsim.tokenization.builtin import BuiltinTokenizer
+from llmdsim.tokenization.loaded import Loaded
+from llmdsim.tokenization.loading import load_builtin
 from llmdsim.wire.request import Request
 from tests.wire.channel import Client, TCPTransport, post
 
@@ -31,17 +32,17 @@ class PassClock(Clock):
 
 
 class RankRig:
-    """A rank with the flags given, or a whole configuration.
+    """A rank with the flags given, or a whole configuration, and the built-in tokenizer, or another.
 
     `post` sends JSON over a connection of its own and returns its client.
     """
 
     clock_type = Clock
 
-    def __init__(self, *flags: str, config: Config | None = None) -> None:
+    def __init__(self, *flags: str, config: Config | None = None, loaded: Loaded | None = None) -> None:
         self.clock = self.clock_type()
         config = config or parse(["--model", "m", *flags], {})
-        self.rank = Rank(config, BuiltinTokenizer(), self.clock)
+        self.rank = Rank(config, loaded or load_builtin(), self.clock)
         self.site = self.rank.site
         self.requests: list[Request] = []
 

@@ -1,0 +1,39 @@
+"""The tokenizer that the server starts with, and the one warning where it is not the model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twisted.logger import Logger
+
+from llmdsim.tokenization.finding import TokenizerSettings, find
+from llmdsim.tokenization.loaded import Loaded
+from llmdsim.tokenization.loading import LoadError, load, load_builtin
+
+log = Logger()
+
+
+def find_tokenizer(settings: TokenizerSettings, environ: Mapping[str, str]) -> tuple[Loaded, str]:
+    """The tokenizer, and the folder with its files, "" for the built-in one.
+
+    No thread is left of it. It takes some seconds where a hub is asked that does not answer.
+    """
+    folder, problem = find(settings, environ)
+    if folder:
+        try:
+            return load(folder), folder
+        except LoadError as error:
+            problem = str(error)
+    if problem:
+        log.warn(
+            "the built-in tokenizer is used, since there is no other: {problem}. Name a folder with a "
+            "tokenizer.json, or a model of the Hugging Face hub, by --tokenizer; --force-dummy-tokenizer "
+            "looks for none",
+            problem=problem,
+        )
+    return load_builtin(), ""
+
+
+def load_tokenizer(folder: str) -> Loaded:
+    """The tokenizer in the folder that `find_tokenizer` gave."""
+    return load(folder) if folder else load_builtin()

@@ -1,0 +1,129 @@
+"""Finds a model's tokenizer: in a folder, in the Hugging Face cache, or else on the hub."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, Protocol
+
+from llmdsim.tokenization.files import TOKENIZER, cached, hub_cache, is_hub_id, repository
+
+#: Seconds until the hub must have answered, and until all files must be there.
+ANSWER = 3.0
+ALL = 20.0
+
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_TRUE = frozenset(("1", "ON", "YES", "TRUE"))
+
+
+class TokenizerSettings(Protocol):
+    """The part of `Config` that says where the tokenizer is."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def tokenizer(self) -> str: ...
+    @property
+    def tokenizer_revision(self) -> str: ...
+    @property
+    def tokenizers_cache_dir(self) -> str: ...
+    @property
+    def force_dummy_tokenizer(self) -> bool: ...
+    @property
+    def skip_tokenizer_init(self) -> bool: ...
+
+
+class Found(NamedTuple):
+    """The folder with the files, or "" and why there is none; no reason either where none was wanted."""
+
+    folder: str
+    problem: str = ""
+
+
+def find(settings: TokenizerSettings, environ: Mapping[str, str]) -> Found:
+    """Look for the tokenizer, which takes seconds where the hub is to be asked."""
+    if settings.force_dummy_tokenizer or settings.skip_tokenizer_init:
+        return Found("")
+    name = settings.tokenizer or settings.model
+    folder = Path(name)
+    try:
+        if (folder / TOKENIZER).is_file():
+            return Found(str(folder.absolute()))
+        if folder.is_dir():
+            return Found("", f"the folder {name} has no {TOKENIZER}")
+    except (OSError, ValueError):
+        pass  # no name of a folder then
+    if not is_hub_id(name):
+        return Found("", f"{name!r:.200} is neither a folder nor a model of the hub")
+    own_cache = settings.tokenizers_cache_dir
+    cache = repository(Path(own_cache).expanduser() if own_cache else hub_cache(environ), name)
+    revision = settings.tokenizer_revision or "main"
+    snapshot = cached(cache, revision)
+    if snapshot is not None:
+        return Found(str(snapshot.absolute()))
+    offline = next((each for each in _OFFLINE if environ.get(each, "").upper() in _TRUE), None)
+    if offline is not None:
+        return Found("", f"{name} is in no cache, and {offline} is set")
+    try:
+        return Found(_downloaded(name, revision, cache))
+    except DownloadError as problem:
+        return Found("", f"{name}: {problem}")
+    except OSError as problem:
+        return Found("", f"{name}: {problem.filename or cache}: {problem.strerror}")
+
+
+class DownloadError(Exception):
+    """`str()` is one clear line."""
+
+
+def _downloaded(name: str, revision: str, cache: Path) -> str:
+    """The folder of a model's files, new in the cache. Raises DownloadError and OSError."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=cache, prefix=".llmdsim-") as parts:
+        filled = Path(parts)
+        commit = _fetch(name, revision, parts)
+        snapshot = cache / "snapshots" / commit
+        files = [path.relative_to(filled) for path in filled.rglob("*") if path.is_file()]
+        # The tokenizer itself last: where it is, all the others are.
+        for file in sorted(files, key=lambda file: file.name == TOKENIZER):
+            (snapshot / file).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(filled / file, snapshot / file)
+        reference = filled / "reference"
+        reference.write_text(commit)
+        (cache / "refs" / revision).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(reference, cache / "refs" / revision)
+    return str(snapshot.absolute())
+
+
+def _fetch(name: str, revision: str, folder: str) -> str:
+    """Fill the folder from the hub, in a process that is ended when it takes too long; the commit."""
+    deadline = time.monotonic() + ALL
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "llmdsim.tokenization.hub", name, revision, folder],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        if not select.select([process.stdout], [], [], ANSWER)[0]:
+            raise DownloadError(f"the hub does not answer within {ANSWER:g} seconds")
+        said, _ = process.communicate(timeout=deadline - time.monotonic())
+    except subprocess.TimeoutExpired:
+        raise DownloadError(f"its files are not there after {ALL:g} seconds") from None
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    lines = said.split("\n")[:-1]
+    if process.returncode or not lines:
+        raise DownloadError(lines[-1] if lines else "asking the hub failed")
+    return lines[0]
