@@ -104,7 +104,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     # Here, since it may take a while: not when there are ports, or twistd has left its terminal.
     loaded, folder = find_tokenizer(config, os.environ)
     engine_id = str(uuid4())
-    ranks = [Rank(each, loaded, clock, engine_id) for each in configs[:here]]
+    ranks = [Rank(each, loaded.tokenizer, clock, engine_id) for each in configs[:here]]
     listeners = [
         Listeners(rank.config, rank.sites, inherited, reactor, foreground)
         for rank, inherited in zip(ranks, sockets, strict=False)

@@ -42,6 +42,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: frozenset[int] = frozenset()
     include_stop: bool = False
     seed: int | None = None
+    #: Whether special tokens show no text; None: they do in a text that is repeated, and not in ids.
+    skip_special_tokens: bool | None = None
+    #: Whether there may be a blank between added tokens that are shown.
+    spaces_between_special_tokens: bool = True
 
 
 class Ask(Bounds, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from zlib import crc32
 from llmdsim.reply.ask import Ask, ReplySettings
 from llmdsim.reply.bank import Bank
 from llmdsim.reply.composer import Composer
+from llmdsim.reply.echo import echo
 from llmdsim.reply.length import peer_length, readme_length, unrequested_length
 from llmdsim.reply.reply import LongSentenceReply, Reply, ShortSentenceReply, TextReply
 from llmdsim.reply.stopping import stopped
@@ -29,11 +30,13 @@ class Author:
     def __init__(self, config: ReplySettings, tokenizer: Tokenizer) -> None:
         self._echoes = config.mode == "echo"
         self._encodes_only = config.mm_encoder_only
+        self._tokenizer = tokenizer
         self._mark = tokenizer.encode(ENCODED)[0]
         self._echo_ignores_max_tokens = config.echo_ignores_max_tokens
         self._requested_length = peer_length if config.length_histogram == "peer" else readme_length
         self._random = Random(config.seed)
         self._bank = Bank(tokenizer)
+        self._openings = self._bank.openings
         self._sentences = self._bank.sentences
         self.composer = Composer(config, tokenizer, self._bank)
 
@@ -74,8 +77,9 @@ class Author:
         bank = self._sentences
         size = len(bank)
         draw = random.random
-        sentences = []
-        pieces: list[bytes] = []
+        sentence = self._openings[int(draw() * size)]
+        sentences = [sentence]
+        pieces = sentence.json.copy()
         while len(pieces) < total:
             sentence = bank[int(draw() * size)]
             sentences.append(sentence)
@@ -101,7 +105,7 @@ class Author:
 
     def _echo(self, ask: Ask) -> Reply:
         """The text asked for, to the letter. `ignore_eos`, or a `min_tokens` beyond its end, adds nothing."""
-        said = ask.echoed.layout
+        said = echo(ask, self._tokenizer)
         finish_reason = "stop"
         if not self._echo_ignores_max_tokens and len(said.ids) >= ask.max_tokens:
             said = said.cut(ask.max_tokens)

@@ -1,6 +1,7 @@
 """The sentences that random replies are made of, tokenized and JSON-encoded once."""
 
 from array import array
+from itertools import accumulate
 from random import Random
 
 import msgspec
@@ -58,6 +59,10 @@ SENTENCES = (
 """English, ASCII, each ending in a blank, so that any sequence of them reads as text."""
 
 
+#: What any sentence may stand behind.
+_OPENING = SENTENCES[3]
+
+
 class Sentence:
     """One sentence as parallel lists over its tokens; `json` holds texts as the insides of JSON strings.
 
@@ -66,27 +71,42 @@ class Sentence:
 
     __slots__ = ("ids", "json", "packed", "texts", "total")
 
-    def __init__(self, text: str, tokenizer: Tokenizer) -> None:
-        self.ids, self.texts = tokenizer.split(text)
-        self.total = len(self.ids)
-        self.packed = array("I", self.ids).tobytes()
-        self.json = [msgspec.json.encode(piece)[1:-1] for piece in self.texts]
+    def __init__(self, ids: list[int], texts: list[str]) -> None:
+        self.ids, self.texts = ids, texts
+        self.total = len(ids)
+        self.packed = array("I", ids).tobytes()
+        self.json = [msgspec.json.encode(piece)[1:-1] for piece in texts]
 
 
 class Bank:
-    """The sentences in one tokenizer's tokens. Every sentence has at least one token."""
+    """The sentences in one tokenizer's tokens. Every sentence has at least one token.
+
+    `openings` are as they begin a text, and `sentences`, in the same order, as they follow others: a
+    tokenizer has the blank between two with the first or, as most models do, with the second.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.sentences = [Sentence(text, tokenizer) for text in SENTENCES]
+        bare = _OPENING.rstrip()
+        _, texts = tokenizer.split(_OPENING + SENTENCES[0])
+        if len(bare) in accumulate(map(len, texts)):
+            self.openings = [Sentence(*tokenizer.split(text.rstrip())) for text in SENTENCES]
+            self.sentences = [
+                Sentence(*_following(tokenizer, bare, " " + text.rstrip())) for text in SENTENCES
+            ]
+        else:
+            self.openings = self.sentences = [Sentence(*tokenizer.split(text)) for text in SENTENCES]
         self._longest = max(sentence.total for sentence in self.sentences)
 
-    def draw(self, total: int, random: Random) -> list[Sentence]:
-        """Random sentences, just as many as it takes to have `total` tokens."""
+    def draw(self, total: int, random: Random, opens: bool = True) -> list[Sentence]:
+        """Random sentences, just as many as it takes to have `total` tokens; the first may begin a text."""
         bank = self.sentences
         size = len(bank)
         draw = random.random
         sentences: list[Sentence] = []
         missing = total
+        if opens and missing > 0:
+            sentences.append(self.openings[int(draw() * size)])
+            missing -= sentences[0].total
         while missing > 0:
             # So many are needed in any case; drawing them together saves most of the time of long replies.
             more = [bank[int(draw() * size)] for _ in range(missing // self._longest or 1)]
@@ -94,14 +114,24 @@ class Bank:
             missing -= sum([sentence.total for sentence in more])
         return sentences
 
-    def tokens(self, total: int, random: Random) -> tuple[list[int], list[str]]:
+    def tokens(self, total: int, random: Random, opens: bool = True) -> tuple[list[int], list[str]]:
         """Ids and texts of `total` tokens of random sentences, the last one cut."""
-        sentences = self.draw(total, random)
+        sentences = self.draw(total, random, opens)
         ids = [token_id for sentence in sentences for token_id in sentence.ids]
         texts = [text for sentence in sentences for text in sentence.texts]
         return ids[:total], texts[:total]
 
     def completed(self, said: Layout, least: int, random: Random) -> tuple[list[int], list[str]]:
         """Ids and texts of what was said; random sentences follow where it is below `least` tokens."""
-        ids, texts = self.tokens(least - len(said.ids), random)
+        ids, texts = self.tokens(least - len(said.ids), random, opens=False)
         return said.ids.tolist() + ids, said.texts + texts
+
+
+def _following(tokenizer: Tokenizer, before: str, text: str) -> tuple[list[int], list[str]]:
+    """The tokens of a text behind another one."""
+    ids, texts = tokenizer.split(before + text)
+    ends = list(accumulate(map(len, texts)))
+    if len(before) not in ends[:-1]:
+        return tokenizer.split(text)
+    start = ends.index(len(before)) + 1
+    return ids[start:], texts[start:]

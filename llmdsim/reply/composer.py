@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from llmdsim.reply.ask import Ask, ReplySettings
 from llmdsim.reply.bank import Bank
 from llmdsim.reply.draft import Draft
+from llmdsim.reply.echo import echo
 from llmdsim.reply.parts import PartedReply
 from llmdsim.reply.plan import Constraint, Function, Plan
 from llmdsim.reply.regex import regex
@@ -47,11 +49,14 @@ class Composer:
         """The reply; a free text, with the reasoning before it, has `total` tokens."""
         draft = Draft(self._tokenizer)
         functions = self._chosen(plan, random)
-        said = None
+        said: tuple[Sequence[int], Sequence[str]] | None = None
         if not functions:
-            said = self._constrained(plan.constraint, random)
-            if said is None and self._settings.mode == "echo":
-                said = ask.echoed.layout.text
+            constrained = self._constrained(plan.constraint, random)
+            if constrained is not None:
+                said = self._tokenizer.split(constrained)
+            elif self._settings.mode == "echo":
+                echoed = echo(ask, self._tokenizer)
+                said = echoed.ids, echoed.texts
         if plan.reasoning != "none":
             thoughts = REASONING_TOKENS
             if not functions and said is None and ask.stored is None:
@@ -67,7 +72,7 @@ class Composer:
             draft.text(self._arguments(function, random), Part("call", function.name))
             draft.markup("}</tool_call>")
         if said is not None:
-            draft.text(said, _TEXT)
+            draft.tokens(said, _TEXT)
         elif functions:
             pass
         elif ask.stored is not None:

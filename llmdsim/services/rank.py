@@ -22,7 +22,7 @@ from llmdsim.engine.transfers import Transfers
 from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
 from llmdsim.services.rank_metrics import RankMetrics
-from llmdsim.tokenization.loaded import Loaded
+from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.access.documentation import Documentation
 from llmdsim.web.access.gate import Gate
 from llmdsim.web.access.paths import is_on_admin_port, is_public
@@ -56,9 +56,10 @@ class Rank(Service):
     that read their KV blocks.
     """
 
-    def __init__(self, config: Config, loaded: Loaded, clock: Any, engine_id: str | None = None) -> None:
+    def __init__(
+        self, config: Config, tokenizer: Tokenizer, clock: Any, engine_id: str | None = None
+    ) -> None:
         self.config = config
-        tokenizer = loaded.tokenizer
         self.number = max(config.data_parallel_rank, 0)
         self.stats = Stats(config.max_model_len, config.block_size)
         self._latency = latency = Latency(config)
@@ -71,7 +72,6 @@ class Rank(Service):
         self.context = Context(
             config=config,
             tokenizer=tokenizer,
-            loaded=loaded,
             driver=self.driver,
             turns=Turns(clock),
             suspension=Suspension(self.driver, self.stats, clock, config.sleep_serves),

@@ -26,6 +26,7 @@ from array import array
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
+from typing import Any
 from zlib import crc32
 
 from llmdsim.tokenization.fnv import fnv1a32
@@ -146,6 +147,7 @@ class BuiltinTokenizer:
     around: Around | None = None
     special: frozenset[int] = frozenset()
     added: Mapping[int, str] = MappingProxyType({})
+    settings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self) -> None:
         self._memory = _Memory()

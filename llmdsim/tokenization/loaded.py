@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from llmdsim.tokenization.tokenizer import Tokenizer
 
@@ -14,10 +13,8 @@ class Loaded(NamedTuple):
 
     `templates` are the model's own by name, mostly one, `default`; none with the built-in tokenizer.
     `special_tokens` are the texts that templates name: `bos_token`, `eos_token`, `pad_token` and the like.
-    `settings` is what `tokenizer_config.json` says.
     """
 
     tokenizer: Tokenizer
     templates: Mapping[str, str]
     special_tokens: Mapping[str, str]
-    settings: Mapping[str, Any] = MappingProxyType({})

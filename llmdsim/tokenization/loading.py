@@ -24,6 +24,10 @@ from llmdsim.tokenization.pretrained import PretrainedTokenizer
 #: The name of the template that is used where none is asked for.
 DEFAULT = "default"
 
+#: What a tokenizer must have tokens for, and what it need only take.
+_WORDS = ("The", "!")
+_UNSEEN = "\U0010fffd\u0378"
+
 
 class LoadError(Exception):
     """`str()` is one clear line."""
@@ -42,12 +46,16 @@ def load(folder: str) -> Loaded:
 
     path = Path(folder)
     try:
-        tokenizer = PretrainedTokenizer(
-            Tokenizer.from_file(str(path / TOKENIZER)), _vocabulary(_document(path / MODEL))
-        )
         settings = _document(path / SETTINGS)
+        tokenizer = PretrainedTokenizer(
+            Tokenizer.from_file(str(path / TOKENIZER)), _vocabulary(_document(path / MODEL)), settings
+        )
+        # Some raise for what they have never seen.
+        tokenizer.encode(_UNSEEN)
+        if not all(map(tokenizer.encode, _WORDS)):
+            raise ValueError("it has no tokens for plain English")
         special = {**_document(path / SPECIAL_TOKENS), **settings}
-        return Loaded(tokenizer, dict(_templates(path, settings)), dict(_special_tokens(special)), settings)
+        return Loaded(tokenizer, dict(_templates(path, settings)), dict(_special_tokens(special)))
     except Exception as problem:
         # The library's errors have no type of their own.
         raise LoadError(f"{path}: {problem}") from None

@@ -6,9 +6,10 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-#: Tokens that may be waited for until they make up characters. One takes four bytes at most, so what is no
-#: text after so many is none at all.
-_MOST_PENDING = 6
+#: Tokens that are waited for until they make up characters, four bytes each at most; and how many of them may
+#: begin one, when the others are taken for none.
+_MOST_PENDING = 8
+_BEGINNING = 3
 
 #: Tokens before the next one that its text may depend on: a first one lacks the blank before it.
 _CONTEXT = 4
@@ -65,9 +66,8 @@ class PieceDecoder:
                 if text is not None:
                     self._done()
                 elif len(pending) == _MOST_PENDING:
-                    # The last ones may be part of a character yet.
-                    late = pending[_MOST_PENDING // 2 :]
-                    del pending[_MOST_PENDING // 2 :]
+                    late = pending[-_BEGINNING:]
+                    del pending[-_BEGINNING:]
                     text = self.rest() + "".join(self.pieces(late))
                     step = self._stream.step
             texts.append(text or "")

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import pairwise
 from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
 from llmdsim.tokenization.pieces import decoded_parts, ends_of
@@ -58,7 +59,10 @@ class PretrainedTokenizer:
 
     part = _PART
 
-    def __init__(self, tokenizer: Any, model_vocabulary: int = 0) -> None:
+    def __init__(
+        self, tokenizer: Any, model_vocabulary: int = 0, settings: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        self.settings = settings
         # What files say of these is meant for training.
         tokenizer.no_truncation()
         tokenizer.no_padding()

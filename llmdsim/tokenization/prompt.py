@@ -94,6 +94,11 @@ class Prompt:
         return self._length
 
     @property
+    def bare(self) -> Prompt:
+        """The same without the special tokens around a text."""
+        return self if self._around is None else Prompt(self._tokenizer, self.text)
+
+    @property
     def long(self) -> bool:
         """Whether counting or laying out takes more than one step."""
         return (self._length if self.text is None else len(self.text)) > self._tokenizer.part

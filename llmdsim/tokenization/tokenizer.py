@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from llmdsim.tokenization.steps import Step
 
@@ -46,6 +46,8 @@ class Tokenizer(Protocol):
     special: frozenset[int]
     #: The texts of tokens that the model's own vocabulary lacks, special ones or not.
     added: Mapping[int, str]
+    #: What the model's `tokenizer_config.json` says.
+    settings: Mapping[str, Any]
 
     def count(self, text: str) -> int:
         """Tokens in the text; as cheap as the tokenizer can make it."""

@@ -61,7 +61,7 @@ class Chat:
         hides = plan is not None and plan.reasoning == "hidden"
         logprobs = None
         if sampled.logprobs is not None and not hides:
-            logprobs = ChatLogprobs(sampled.logprobs, context.shows_ids(chat))
+            logprobs = ChatLogprobs(sampled.logprobs, context.shows_ids(chat), context.limits.vocab_size)
         show_ids = bool(chat.return_token_ids) and not hides
         prompt_ids = (yield from ids_json(prompt)) if show_ids else NULL
         choice = ChoiceWants(
@@ -82,6 +82,7 @@ class Chat:
             reasoning=bool(context.config.reasoning_parser),
             ec_transfer=encodings_of(context.config, chat),
             prompt_logprobs=sampled.prompt_logprobs,
+            vocab_size=context.limits.vocab_size,
         )
         asks = [asks_of(context, prompt, conversation.echoed, sampled, plan)]
         if context.stored is not None:

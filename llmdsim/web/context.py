@@ -12,7 +12,6 @@ from llmdsim.config import Config, shown
 from llmdsim.engine.adapters import Adapter, Adapters
 from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import Transfers
-from llmdsim.tokenization.loaded import Loaded
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.driver import Driver
 from llmdsim.web.errors import shutting_down, unknown_model
@@ -54,8 +53,6 @@ class Context:
 
     config: Config
     tokenizer: Tokenizer
-    #: That tokenizer, with what belongs to it.
-    loaded: Loaded
     driver: Driver
     turns: Turns
     suspension: Suspension

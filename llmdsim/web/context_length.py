@@ -21,6 +21,10 @@ class Prompted(Protocol):
     truncation_side: Literal["left", "right"] | None
 
     @property
+    def add_special_tokens(self) -> bool:
+        """Whether a text is to have the special tokens around it that the model wants."""
+
+    @property
     def asked_max_tokens(self) -> tuple[int | None, str]:
         """The client's own bound on the answer, 0 where there is none to generate, and its field."""
 

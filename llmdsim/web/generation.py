@@ -55,6 +55,8 @@ def asks_of(
         stop=sampling.stop,
         stop_token_ids=sampling.stop_token_ids,
         include_stop=sampling.include_stop,
+        skip_special_tokens=sampling.skip_special_tokens,
+        spaces_between_special_tokens=sampling.spaces_between_special_tokens,
         seed=seed,
     )
     if seed is None or sampling.n == 1:

@@ -30,7 +30,8 @@ class LogprobShape(Protocol):
 class ChatLogprobs:
     """`{"content": [{token, logprob, bytes, top_logprobs}]}`; alternatives begin with the token itself."""
 
-    def __init__(self, alternatives: int, as_ids: bool) -> None:
+    def __init__(self, alternatives: int, as_ids: bool, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
         self._count = alternatives
         self._others = max(min(alternatives, MOST_ALTERNATIVES) - 1, 0)
         self.listed = self._others + 1
@@ -42,7 +43,7 @@ class ChatLogprobs:
         )
 
     def _entry(self, token_id: int, text: str, position: int) -> dict[str, Any]:
-        top = candidates(token_id, text, position, self._others)
+        top = candidates(token_id, text, position, self._others, self._vocab_size)
         shown = [self._shown(candidate) for candidate in top]
         # The sampled token's bytes are always those of its text, even where ids are shown instead.
         sampled = {**shown[0], "bytes": list(text.encode())}
@@ -56,7 +57,8 @@ class ChatLogprobs:
 class TextLogprobs:
     """`{text_offset, token_logprobs, tokens, top_logprobs}`, parallel lists; offsets run on over pieces."""
 
-    def __init__(self, alternatives: int, as_ids: bool) -> None:
+    def __init__(self, alternatives: int, as_ids: bool, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
         # The sampled token is the likeliest here, and so one of the alternatives asked for.
         self._others = max(min(alternatives, MOST_ALTERNATIVES) - 1, 0)
         self.listed = self._others + 1
@@ -91,7 +93,7 @@ class TextLogprobs:
                 values.append(None)
                 tops.append(None)
                 continue
-            top = candidates(token_id, text, place, self._others)
+            top = candidates(token_id, text, place, self._others, self._vocab_size)
             values.append(top[0].logprob)
             tops.append({token_text(c.id, c.text, self._as_ids): c.logprob for c in top})
         return json(
@@ -99,14 +101,15 @@ class TextLogprobs:
         )
 
 
-def prompt_logprobs(ids: Sequence[int], texts: Sequence[str], alternatives: int) -> bytes:
+def prompt_logprobs(ids: Sequence[int], texts: Sequence[str], alternatives: int, vocab_size: int) -> bytes:
     """`prompt_logprobs`: null for the first token, then `{id: {logprob, rank, decoded_token}}` for each."""
     entries: list[dict[str, Any] | None] = []
+    others = max(min(alternatives, MOST_ALTERNATIVES) - 1, 0)
     for token_id, text, position in zip(ids, texts, count(0), strict=False):
         if position == 0:
             entries.append(None)
             continue
-        top = candidates(token_id, text, position, max(min(alternatives, MOST_ALTERNATIVES) - 1, 0))
+        top = candidates(token_id, text, position, others, vocab_size)
         entries.append(
             {
                 str(c.id): {"logprob": c.logprob, "rank": rank, "decoded_token": c.text}

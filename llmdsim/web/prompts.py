@@ -9,6 +9,7 @@ import msgspec
 
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.tokenization.steps import Step
+from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import Prompted, refuse_by_characters, truncation
 
@@ -21,8 +22,13 @@ TEXTS_AT_ONCE = 4096
 
 
 def is_short(context: Context, request: Prompted, text: str) -> bool:
-    """Whether a text is a prompt as it is, with nothing to refuse or to cut before it is counted."""
-    return len(text) <= context.tokenizer.longest_piece and request.truncate_prompt_tokens is None
+    """Whether a text is a prompt as it is, with nothing to refuse, to cut or to add before it is counted."""
+    tokenizer = context.tokenizer
+    return (
+        len(text) <= tokenizer.longest_piece
+        and request.truncate_prompt_tokens is None
+        and (tokenizer.around is None or not request.add_special_tokens)
+    )
 
 
 def prompt_of(context: Context, request: Prompted, given: str | list[int]) -> Generator[Step, None, Prompt]:
@@ -43,7 +49,7 @@ def text_prompt(context: Context, request: Prompted, text: str) -> Generator[Ste
     if len(text) > longest:
         refuse_by_characters(request, len(text), limits, longest)
     if request.truncate_prompt_tokens is None:
-        prompt = Prompt(tokenizer, text, most=limits.max_model_len)
+        prompt = Prompt(tokenizer, text, most=limits.max_model_len, special=request.add_special_tokens)
         if prompt.long:
             yield from prompt.count()
         return prompt
@@ -53,7 +59,7 @@ def text_prompt(context: Context, request: Prompted, text: str) -> Generator[Ste
     window = (kept + 1) * longest
     while True:
         part = text[-window:] if from_right else text[:window]
-        prompt = Prompt(tokenizer, part)
+        prompt = Prompt(tokenizer, part, special=request.add_special_tokens)
         yield from prompt.count()
         # With one token more than is kept, none of those kept is a piece of one.
         if len(part) == len(text) or len(prompt) > kept:
@@ -83,6 +89,19 @@ def ids_json(prompt: Prompt) -> Generator[Step, None, bytes]:
     parts = []
     for start in range(0, len(ids), IDS_AT_ONCE):
         parts.append(json(list(ids[start : start + IDS_AT_ONCE]))[1:-1])
+        yield None
+    return b"[%b]" % b",".join(parts)
+
+
+def entries_json(tokenizer: Tokenizer, prompt: Prompt) -> Generator[Step, None, bytes]:
+    """What the vocabulary has for the prompt's tokens as JSON, made in steps where there are many."""
+    if tokenizer.entries(()) is None:
+        return (yield from texts_json(prompt))
+    yield from prompt.tokenize()
+    ids = prompt.tokens
+    parts = []
+    for start in range(0, len(ids), TEXTS_AT_ONCE):
+        parts.append(json(tokenizer.entries(ids[start : start + TEXTS_AT_ONCE]))[1:-1])
         yield None
     return b"[%b]" % b",".join(parts)
 

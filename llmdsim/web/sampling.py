@@ -82,6 +82,8 @@ def sampling(request: ChatRequest | TextRequest, prompt_tokens: int, limits: Lim
         stop=() if not stop else (stop,) if isinstance(stop, str) else tuple(stop),
         stop_token_ids=frozenset(stop_token_ids) if stop_token_ids else frozenset(),
         include_stop=request.include_stop_str_in_output,
+        skip_special_tokens=request.skip_special_tokens,
+        spaces_between_special_tokens=request.spaces_between_special_tokens,
         seed=None if request.seed == -1 else request.seed,
         n=n,
         logprobs=logprobs,

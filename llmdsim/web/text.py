@@ -71,12 +71,17 @@ class Text:
             sampled = sampling(text, len(prompt), limits)
             counted = sampled.prompt_logprobs
             prompt_tokens += len(prompt)
-            if prompt.long and (context.echoes or _shows_prompt(text, prompt, sampled)):
+            echoed = prompt
+            if context.echoes:
+                echoed = prompt.bare
+                if echoed.long:
+                    yield from echoed.lay_out()
+            if prompt.long and _shows_prompt(text, prompt, sampled):
                 yield from prompt.lay_out()
             # A streamed echo tells the prompt's ids unasked (vLLM).
             show_ids = text.return_token_ids or (text.echo and text.stream)
             prompt_ids = (yield from ids_json(prompt)) if show_ids else NULL
-            asks.append(asks_of(context, prompt, prompt, sampled, plan))
+            asks.append(asks_of(context, prompt, echoed, sampled, plan))
             lead = _lead(text, prompt)
             choices += [self._choice(text, prompt, sampled, prompt_ids, lead) for _ in range(sampled.n)]
         if context.stored is not None:
@@ -89,6 +94,7 @@ class Text:
             continuous_usage=context.always_usage or text.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
             prompt_logprobs=counted,
+            vocab_size=context.limits.vocab_size,
         )
         head = reply_head(context, request, served, "cmpl-", text.request_id)
         answer: Answer
@@ -104,7 +110,9 @@ class Text:
     ) -> ChoiceWants:
         logprobs = None
         if sampled.logprobs is not None:
-            logprobs = TextLogprobs(sampled.logprobs, self._context.shows_ids(text))
+            logprobs = TextLogprobs(
+                sampled.logprobs, self._context.shows_ids(text), self._context.limits.vocab_size
+            )
             if text.echo:
                 logprobs.echo(prompt)
         return ChoiceWants(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Any
 
 import msgspec
 from klein import Klein
@@ -16,7 +17,7 @@ from llmdsim.web.context import Context, content_type
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL
 from llmdsim.web.generation import MOST_REPEATED
-from llmdsim.web.prompts import ids_json, texts_json
+from llmdsim.web.prompts import entries_json, ids_json
 from llmdsim.web.takes import takes
 from llmdsim.web.token_requests import (
     MOST_TOKENS,
@@ -31,6 +32,9 @@ from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.wire.request import Request
 
 json = msgspec.json.encode
+
+#: What is told of no tokenizer.
+_FILES = frozenset(("vocab_file", "merges_file"))
 
 
 class Tokens:
@@ -57,8 +61,11 @@ class Tokens:
         return self._context.turns.take(self._detokenize(request))
 
     def info(self, request: Request) -> None:
-        """What there is to tell of the tokenizer."""
-        request.respond(200, json({"tokenizer_class": type(self._context.tokenizer).__name__}))
+        """What there is to tell of the tokenizer: its settings, in which tokens are texts (vLLM)."""
+        tokenizer = self._context.tokenizer
+        told = {name: _plain(value) for name, value in tokenizer.settings.items() if name not in _FILES}
+        told.setdefault("tokenizer_class", type(tokenizer).__name__)
+        request.respond(200, json(told))
 
     def _tokenize(self, request: Request) -> Steps:
         context = self._context
@@ -73,13 +80,15 @@ class Tokens:
             text = render_chat(wanted.messages)
         else:
             text = wanted.prompt
-        prompt = Prompt(context.tokenizer, text, most=MOST_TOKENS)
+        prompt = Prompt(context.tokenizer, text, most=MOST_TOKENS, special=wanted.add_special_tokens)
         if prompt.long:
             yield from prompt.count()
         if len(prompt) > MOST_TOKENS:
             raise _too_many()
         ids = yield from ids_json(prompt)
-        texts = (yield from texts_json(prompt)) if wanted.return_token_strs else NULL
+        texts = NULL
+        if wanted.return_token_strs:
+            texts = yield from entries_json(context.tokenizer, prompt)
         request.respond(
             200,
             b'{"count":%d,"max_model_len":%d,"tokens":%b,"token_strs":%b}'
@@ -109,6 +118,15 @@ class Tokens:
             parts.append(json("".join(texts))[1:-1])
             yield
         return b"".join(parts)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        content = value.get("content")
+        if isinstance(content, str):
+            return content
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 def _too_many() -> ApiError:

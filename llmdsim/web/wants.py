@@ -49,6 +49,8 @@ class ReplyWants(msgspec.Struct, kw_only=True):
     told_cached: int | None = None
     #: Alternatives listed for each token of the prompt; None for no `prompt_logprobs`.
     prompt_logprobs: int | None = None
+    #: What the ids of these alternatives are below.
+    vocab_size: int = 2**32
 
     def shown_cached(self, cached_tokens: int) -> int:
         """Cached tokens as told: `cached_tokens`, or what a prefill elsewhere told."""

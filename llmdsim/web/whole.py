@@ -139,8 +139,9 @@ def _logprobs(shape: LogprobShape, choice: ChoiceWants, reply: Reply) -> bytes:
     return shape.render(reply.ids(0, total), reply.token_texts(0, total), 0)
 
 
-def _prompt_logprobs(choice: ChoiceWants, count: int | None) -> bytes:
-    return NULL if count is None else prompt_logprobs(choice.prompt.ids, choice.prompt.texts, count)
+def _prompt_logprobs(choice: ChoiceWants, wants: ReplyWants) -> bytes:
+    count, prompt = wants.prompt_logprobs, choice.prompt
+    return NULL if count is None else prompt_logprobs(prompt.ids, prompt.texts, count, wants.vocab_size)
 
 
 def chat_body(
@@ -187,7 +188,7 @@ def chat_body(
                     cached_tokens,
                     reasoning_tokens(sequences) if wants.reasoning else None,
                 ),
-                _prompt_logprobs(first, wants.prompt_logprobs),
+                _prompt_logprobs(first, wants),
                 first.prompt_ids,
                 params,
                 wants.ec_transfer,
@@ -218,7 +219,7 @@ def text_body(
                     NULL if choice.logprobs is None else _logprobs(choice.logprobs, choice, reply),
                     finish_members(sequence, None, wants.prefill),
                     json(reply.ids(0, reply.total)) if wants.token_ids else NULL,
-                    _prompt_logprobs(choice, wants.prompt_logprobs),
+                    _prompt_logprobs(choice, wants),
                     choice.prompt_ids,
                 )
             )

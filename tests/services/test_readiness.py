@@ -21,7 +21,7 @@ from llmdsim.config import parse
 from llmdsim.services import readiness
 from llmdsim.services.rank import Rank
 from llmdsim.services.readiness import YOUNG, Readiness
-from llmdsim.tokenization.loading import load_builtin
+from llmdsim.tokenization.builtin import BuiltinTokenizer
 from tests.web.access.rig import ask
 from tests.web.rig import RankRig
 
@@ -274,7 +274,7 @@ def test_flags_without_effect_are_told_in_one_line(monkeypatch: pytest.MonkeyPat
     config = parse(["--model", "m", *flags], {})
     assert config.ignored_flags
     clock = Clock()
-    rank = Rank(config, load_builtin(), clock)
+    rank = Rank(config, BuiltinTokenizer(), clock)
     with capturedLogs() as logged:
         Readiness(config, [rank], [Listeners()], clock, Reactor()).startService()
     lines = [event["log_format"].format(**event) for event in logged]

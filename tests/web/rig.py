@@ -9,8 +9,8 @@ from twisted.internet.task import Clock
 
 from llmdsim.config import Config, parse
 from llmdsim.services.rank import Rank
-from llmdsim.tokenization.loaded import Loaded
-from llmdsim.tokenization.loading import load_builtin
+from llmdsim.tokenization.builtin import BuiltinTokenizer
+from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.wire.request import Request
 from tests.wire.channel import Client, TCPTransport, post
 
@@ -39,10 +39,10 @@ class RankRig:
 
     clock_type = Clock
 
-    def __init__(self, *flags: str, config: Config | None = None, loaded: Loaded | None = None) -> None:
+    def __init__(self, *flags: str, config: Config | None = None, tokenizer: Tokenizer | None = None) -> None:
         self.clock = self.clock_type()
         config = config or parse(["--model", "m", *flags], {})
-        self.rank = Rank(config, loaded or load_builtin(), self.clock)
+        self.rank = Rank(config, tokenizer or BuiltinTokenizer(), self.clock)
         self.site = self.rank.site
         self.requests: list[Request] = []
 

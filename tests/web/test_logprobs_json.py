@@ -31,7 +31,7 @@ def near(value: float) -> Any:
 
 
 def test_a_chats_entries_are_the_tokens_with_their_bytes() -> None:
-    content = json.loads(ChatLogprobs(0, False).render(IDS, TEXTS, 0))["content"]
+    content = json.loads(ChatLogprobs(0, False, 2**32).render(IDS, TEXTS, 0))["content"]
     assert [entry["token"] for entry in content] == TEXTS
     assert [bytes(entry["bytes"]).decode() for entry in content] == TEXTS
     assert [entry["logprob"] for entry in content] == [near(-1.0), near(-1.1), near(-1.2), near(-1.0)]
@@ -40,7 +40,7 @@ def test_a_chats_entries_are_the_tokens_with_their_bytes() -> None:
 
 @pytest.mark.parametrize("asked", [1, 2, 5])
 def test_a_chats_alternatives_begin_with_the_token(asked: int) -> None:
-    for entry in json.loads(ChatLogprobs(asked, False).render(IDS, TEXTS, 0))["content"]:
+    for entry in json.loads(ChatLogprobs(asked, False, 2**32).render(IDS, TEXTS, 0))["content"]:
         top = entry["top_logprobs"]
         assert len(top) == asked
         assert top[0] == {key: entry[key] for key in ("token", "logprob", "bytes")}
@@ -51,7 +51,7 @@ def test_a_chats_alternatives_begin_with_the_token(asked: int) -> None:
 
 
 def test_a_chats_tokens_as_ids_keep_the_bytes_of_their_text() -> None:
-    content = json.loads(ChatLogprobs(2, True).render(IDS, TEXTS, 0))["content"]
+    content = json.loads(ChatLogprobs(2, True, 2**32).render(IDS, TEXTS, 0))["content"]
     assert [entry["token"] for entry in content] == [f"token_id:{i}" for i in IDS]
     assert [bytes(entry["bytes"]).decode() for entry in content] == TEXTS
     for entry, token_id, text in zip(content, IDS, TEXTS, strict=True):
@@ -64,7 +64,7 @@ def test_a_chats_tokens_as_ids_keep_the_bytes_of_their_text() -> None:
 
 @pytest.mark.parametrize("shape", [ChatLogprobs, TextLogprobs])
 def test_no_tokens_are_an_empty_object(shape: type[Any]) -> None:
-    found = json.loads(shape(2, False).render([], [], 0))
+    found = json.loads(shape(2, False, 2**32).render([], [], 0))
     assert all(value == [] for value in found.values())
 
 
@@ -73,9 +73,9 @@ def test_pieces_of_any_size_say_what_the_whole_says(texts: list[str], data: st.D
     ids = list(range(len(texts)))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(texts)), max_size=4)))
     for make, keys in (
-        (lambda: ChatLogprobs(2, False), ["content"]),
+        (lambda: ChatLogprobs(2, False, 2**32), ["content"]),
         (
-            lambda: TextLogprobs(2, False),
+            lambda: TextLogprobs(2, False, 2**32),
             ["text_offset", "token_logprobs", "tokens", "top_logprobs"],
         ),
     ):
@@ -93,7 +93,7 @@ def test_pieces_of_any_size_say_what_the_whole_says(texts: list[str], data: st.D
 
 
 def test_a_texts_lists_are_parallel_and_offsets_run_on_in_characters() -> None:
-    shape = TextLogprobs(1, False)
+    shape = TextLogprobs(1, False, 2**32)
     first = json.loads(shape.render(IDS[:2], TEXTS[:2], 0))
     second = json.loads(shape.render(IDS[2:], TEXTS[2:], 2))
     assert list(first) == ["text_offset", "token_logprobs", "tokens", "top_logprobs"]
@@ -106,7 +106,7 @@ def test_a_texts_lists_are_parallel_and_offsets_run_on_in_characters() -> None:
 
 @pytest.mark.parametrize(("asked", "shown"), [(0, 1), (1, 1), (2, 2), (5, 5)])
 def test_a_texts_alternatives_have_the_token_said(asked: int, shown: int) -> None:
-    found = json.loads(TextLogprobs(asked, False).render(IDS, TEXTS, 0))
+    found = json.loads(TextLogprobs(asked, False, 2**32).render(IDS, TEXTS, 0))
     for token, value, top in zip(
         found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True
     ):
@@ -115,7 +115,7 @@ def test_a_texts_alternatives_have_the_token_said(asked: int, shown: int) -> Non
 
 
 def test_a_texts_tokens_as_ids_are_counted_as_shown() -> None:
-    found = json.loads(TextLogprobs(2, True).render([7, 88], ["a", "b"], 0))
+    found = json.loads(TextLogprobs(2, True, 2**32).render([7, 88], ["a", "b"], 0))
     assert found["tokens"] == ["token_id:7", "token_id:88"]
     # As in vLLM: the offsets are those of the texts in `tokens`.
     assert found["text_offset"] == [0, len("token_id:7")]
@@ -123,7 +123,7 @@ def test_a_texts_tokens_as_ids_are_counted_as_shown() -> None:
 
 
 def test_an_echo_covers_the_prompt_once_and_its_first_token_has_none() -> None:
-    shape = TextLogprobs(1, False)
+    shape = TextLogprobs(1, False, 2**32)
     shape.echo(Prompt(BuiltinTokenizer(), "x yy z"))
     first = json.loads(shape.render(IDS[:1], TEXTS[:1], 0))
     assert first["tokens"] == ["x ", "yy ", "z", "Hi"]
@@ -138,7 +138,7 @@ def test_an_echo_covers_the_prompt_once_and_its_first_token_has_none() -> None:
 
 
 def test_an_echo_of_the_prompt_alone() -> None:
-    shape = TextLogprobs(1, False)
+    shape = TextLogprobs(1, False, 2**32)
     shape.echo(Prompt(BuiltinTokenizer(), "x y"))
     found = json.loads(shape.render([], [], 0))
     assert found["tokens"] == ["x ", "y"]
@@ -150,7 +150,7 @@ def test_an_echo_of_the_prompt_alone() -> None:
 
 @pytest.mark.parametrize(("asked", "shown"), [(0, 1), (1, 1), (3, 3)])
 def test_a_prompts_tokens_are_told_by_id_with_their_ranks(asked: int, shown: int) -> None:
-    first, *rest = json.loads(prompt_logprobs(IDS, TEXTS, asked))
+    first, *rest = json.loads(prompt_logprobs(IDS, TEXTS, asked, 2**32))
     assert first is None
     for position, entries in enumerate(rest, start=1):
         assert len(entries) == shown
@@ -167,17 +167,17 @@ def test_a_prompts_tokens_are_told_by_id_with_their_ranks(asked: int, shown: int
 
 @pytest.mark.parametrize(("ids", "texts"), [([], []), ([5], ["x"])])
 def test_a_prompt_without_probabilities(ids: list[int], texts: list[str]) -> None:
-    assert json.loads(prompt_logprobs(ids, texts, 3)) == [None] * len(ids)
+    assert json.loads(prompt_logprobs(ids, texts, 3, 2**32)) == [None] * len(ids)
 
 
 @pytest.mark.parametrize("asked", [MOST_ALTERNATIVES, MOST_ALTERNATIVES + 1, 2**32])
 def test_the_whole_vocabulary_is_cut_to_a_bearable_part(asked: int) -> None:
-    (chat,) = json.loads(ChatLogprobs(asked, False).render([1], ["x"], 0))["content"]
+    (chat,) = json.loads(ChatLogprobs(asked, False, 2**32).render([1], ["x"], 0))["content"]
     assert len(chat["top_logprobs"]) == MOST_ALTERNATIVES
-    assert len(json.loads(TextLogprobs(asked, False).render([1], ["x"], 0))["top_logprobs"][0]) == (
+    assert len(json.loads(TextLogprobs(asked, False, 2**32).render([1], ["x"], 0))["top_logprobs"][0]) == (
         MOST_ALTERNATIVES
     )
-    assert len(json.loads(prompt_logprobs([1, 2], ["x", "y"], asked))[1]) == MOST_ALTERNATIVES
+    assert len(json.loads(prompt_logprobs([1, 2], ["x", "y"], asked, 2**32))[1]) == MOST_ALTERNATIVES
 
 
 def test_a_token_as_shown() -> None:

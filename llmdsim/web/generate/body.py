@@ -30,7 +30,9 @@ def generate_body(
         first = wants.choices[0]
         listed = NULL
         if wants.prompt_logprobs is not None:
-            listed = prompt_logprobs(first.prompt.ids, first.prompt.texts, wants.prompt_logprobs)
+            listed = prompt_logprobs(
+                first.prompt.ids, first.prompt.texts, wants.prompt_logprobs, wants.vocab_size
+            )
         params, flat = transfer_members(wants.prefill, sequences[0])
         choices = [_choice(sequence, wants, mode) for sequence in sequences]
         return (

@@ -20,7 +20,8 @@ class TokenLogprobs:
     All that the engine looked at are listed, so with 0 the token itself is.
     """
 
-    def __init__(self, alternatives: int) -> None:
+    def __init__(self, alternatives: int, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
         self._others = max(min(alternatives, MOST_ALTERNATIVES) - 1, 0)
         self.listed = self._others + 1
 
@@ -30,8 +31,9 @@ class TokenLogprobs:
         )
 
     def _entry(self, token_id: int, text: str, position: int) -> dict[str, Any]:
+        found = candidates(token_id, text, position, self._others, self._vocab_size)
         top = [
             {"token_id": candidate.id, "logprob": candidate.logprob, "rank": rank}
-            for rank, candidate in enumerate(candidates(token_id, text, position, self._others), start=1)
+            for rank, candidate in enumerate(found, start=1)
         ]
         return {**top[0], "top_logprobs": top}

@@ -89,6 +89,7 @@ class Generate:
             continuous_usage=text.continuous_usage,
             cached=context.config.enable_prompt_tokens_details,
             prompt_logprobs=of_prompt,
+            vocab_size=context.limits.vocab_size,
         )
         head = reply_head(context, request, served, "generate-tokens-", wanted.request_id)
         if context.config.mm_encoder_only and wanted.features is not None:
@@ -120,11 +121,12 @@ class Generate:
 
     def _logprobs(self, wanted: GenerateRequest, sampled: Sampling) -> LogprobShape | None:
         as_ids = self._context.config.return_tokens_as_token_ids
+        vocab_size = self._context.limits.vocab_size
         count = sampled.logprobs
         # Chosen ids alone bring log probabilities to messages and to nothing else (vLLM).
         if count is None or (wanted.output_mode != "derender" and wanted.sampling_params.logprobs is None):
             return None
         if wanted.output_mode == "tokens":
-            return TokenLogprobs(count)
+            return TokenLogprobs(count, vocab_size)
         # A text's are a chat's, and list all that the engine looked at.
-        return ChatLogprobs(max(count, 1) if wanted.output_mode == "text" else count, as_ids)
+        return ChatLogprobs(max(count, 1) if wanted.output_mode == "text" else count, as_ids, vocab_size)

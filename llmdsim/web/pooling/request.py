@@ -67,6 +67,11 @@ class PoolingRequest(msgspec.Struct, kw_only=True):
     use_activation: bool | None = None
 
     @property
+    def add_special_tokens(self) -> bool:
+        """Always, but where a request may say otherwise."""
+        return True
+
+    @property
     def asked_max_tokens(self) -> tuple[int | None, str]:
         """No answer is generated: the prompt may fill the whole context."""
         return 0, "max_tokens"

@@ -17,7 +17,8 @@ json = msgspec.json.encode
 class ResponseLogprobs:
     """`[{token, bytes, logprob, top_logprobs}]`; alternatives begin with the token itself."""
 
-    def __init__(self, alternatives: int, as_ids: bool) -> None:
+    def __init__(self, alternatives: int, as_ids: bool, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
         self._count = min(alternatives, MOST_ALTERNATIVES)
         self.listed = max(self._count, 1)
         self._as_ids = as_ids
@@ -31,7 +32,7 @@ class ResponseLogprobs:
 
     def _entry(self, token_id: int, text: str, position: int) -> dict[str, Any]:
         shown = []
-        for candidate in candidates(token_id, text, position, self.listed - 1):
+        for candidate in candidates(token_id, text, position, self.listed - 1, self._vocab_size):
             token = token_text(candidate.id, candidate.text, self._as_ids)
             shown.append({"token": token, "bytes": list(token.encode()), "logprob": candidate.logprob})
         return {**shown[0], "top_logprobs": shown[: self._count]}

@@ -100,7 +100,7 @@ class Responses:
         hides = plan is not None and plan.reasoning == "hidden"
         shape = None
         if sampled.logprobs is not None and not hides:
-            shape = ResponseLogprobs(sampled.logprobs, context.shows_ids(chat))
+            shape = ResponseLogprobs(sampled.logprobs, context.shows_ids(chat), context.limits.vocab_size)
         choice = ChoiceWants(prompt, logprobs=shape, parted=plan is not None and plan.parted)
         wants = ReplyWants(choices=[choice], prompt_tokens=len(prompt))
         head = ReplyHead(response_id(asked), int(time.time()), served, context.fingerprint_json)

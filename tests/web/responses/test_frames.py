@@ -101,7 +101,7 @@ def test_any_parts_cut_into_any_tokens_make_a_well_formed_stream(
     said: list[Said], cuts: list[int], stops: list[int], reason: str, early: bool, logprobs: int | None
 ) -> None:
     reply = parted(said, cuts, reason)
-    shape = None if logprobs is None else ResponseLogprobs(logprobs, False)
+    shape = None if logprobs is None else ResponseLogprobs(logprobs, False, 2**32)
     response = response_of(True, shape)
     ended = judge(stream(response, reply, stops, early))
     assert ended["status"] == {"stop": "completed", "length": "incomplete"}[reason]
@@ -123,7 +123,7 @@ def test_any_plain_text_makes_a_well_formed_stream(
     texts: list[str], held: int, stops: list[int], logprobs: int | None
 ) -> None:
     reply = TextReply(Layout.of(texts, list(range(len(texts)))), "stop", held_back=held)
-    shape = None if logprobs is None else ResponseLogprobs(logprobs, False)
+    shape = None if logprobs is None else ResponseLogprobs(logprobs, False, 2**32)
     response = response_of(False, shape)
     events = stream(response, reply, stops)
     ended = judge(events)
@@ -220,14 +220,14 @@ def test_the_last_events_of_a_cut_reply_say_so() -> None:
 def test_text_held_back_before_a_stop_takes_its_log_probabilities_along() -> None:
     ask = Ask(prompt=PROMPT, echoed=PROMPT, max_tokens=9, requested_max=None, stop=("xxxx",))
     reply = TextReply(Layout.of(["a", "b", "c", "d", "e"], [1, 2, 3, 4, 5]), "stop", held_back=held_back(ask))
-    events = stream(response_of(False, ResponseLogprobs(0, False)), reply, [1, 2, 3, 4])
+    events = stream(response_of(False, ResponseLogprobs(0, False, 2**32)), reply, [1, 2, 3, 4])
     deltas = [event for event in events if event["type"] == "response.output_text.delta"]
     assert [(event["delta"], len(event["logprobs"])) for event in deltas] == [("a", 4), ("bcde", 1)]
 
 
 def test_a_token_of_a_stop_that_is_not_shown_is_listed_all_the_same() -> None:
     reply = TextReply(Layout.of(["a", "b"], [1, 2]), "stop", "b", shown=1)
-    response = response_of(False, ResponseLogprobs(0, False))
+    response = response_of(False, ResponseLogprobs(0, False, 2**32))
     ended = judge(stream(response, reply, [1]))
     assert [entry["token"] for entry in ended["output"][0]["content"][0]["logprobs"]] == ["a", "b"]
     assert ended == whole(response, reply)
