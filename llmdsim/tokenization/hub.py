@@ -73,6 +73,7 @@ class Hub:
         try:
             with self._open(request, timeout=_TIMEOUT) as response:
                 data: bytes = response.read(self._room + 1)
+                missing = response.length
         except HTTPError as answer:
             raise HubError(self._refusal(answer.code)) from None
         except URLError as problem:
@@ -82,6 +83,8 @@ class Hub:
         self._room -= len(data)
         if self._room < 0:
             raise HubError("its files are too large")
+        if missing:
+            raise HubError(f"{self.endpoint} has ended the connection too early")
         return data
 
     def _refusal(self, status: int) -> str:
