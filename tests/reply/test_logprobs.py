@@ -34,6 +34,9 @@ def test_ids_of_alternatives_are_told_apart_and_stay_in_the_vocabulary() -> None
     assert ids == [entry.id for entry in candidates(5, "naïve", 4, 20)]
     small = candidates(5, "naïve", 1, 20, vocab_size=1000)
     assert all(0 <= entry.id < 1000 for entry in small)
+    for own in range(25):
+        fewest = candidates(own, "naïve", 1, 24, vocab_size=25)
+        assert sorted(entry.id for entry in fewest) == list(range(25))
     assert [entry.text for entry in small] == [entry.text for entry in entries]
 
 
