@@ -16,7 +16,9 @@ from llmdsim.dataset.build import build
 from llmdsim.dataset.conversations import Conversation, Problem, read
 from llmdsim.dataset.inspection import Report, inspect
 from llmdsim.reply.dataset import DatasetError
-from llmdsim.tokenization import BuiltinTokenizer
+from llmdsim.tokenization import BuiltinTokenizer, Tokenizer
+from llmdsim.tokenization.finding import Wanted, find
+from llmdsim.tokenization.loading import LoadError, load
 
 #: Problems that are told one by one.
 MOST_TOLD = 20
@@ -48,6 +50,11 @@ def _parser() -> argparse.ArgumentParser:
     making.add_argument("inputs", nargs="+", type=Path, metavar="IN", help="JSON or JSONL with conversations")
     making.add_argument("-o", "--output", required=True, type=Path, metavar="OUT", help="the SQLite file")
     making.add_argument("--max-records", type=_count, default=10000, help="conversations taken (10000)")
+    making.add_argument(
+        "--tokenizer", default="", help="folder or model of the hub, as the server's (the built-in one)"
+    )
+    making.add_argument("--tokenizer-revision", default="", help="as the server's (main)")
+    making.add_argument("--tokenizers-cache-dir", default="", help="as the server's")
     making.add_argument("--force", action="store_true", help="replace OUT where it exists")
     making.add_argument("--strict", action="store_true", help="fail at the first problem in an input")
     making.set_defaults(run=_build)
@@ -72,10 +79,10 @@ def _build(arguments: argparse.Namespace) -> int:
             _conversations(arguments),
             output,
             arguments.table_name,
-            BuiltinTokenizer(),
+            _tokenizer(arguments),
             arguments.max_records,
         )
-    except _Strict as problem:
+    except (_Strict, LoadError) as problem:
         return _fail(str(problem))
     for each in told.problems[:MOST_TOLD]:
         print(f"llmdsim dataset: {each}", file=sys.stderr)
@@ -88,6 +95,17 @@ def _build(arguments: argparse.Namespace) -> int:
         f" ({told.broken_off} broken off, {len(told.problems)} problems)"
     )
     return 0
+
+
+def _tokenizer(arguments: argparse.Namespace) -> Tokenizer:
+    """The one that is named. Raises LoadError."""
+    if not arguments.tokenizer:
+        return BuiltinTokenizer()
+    wanted = Wanted(arguments.tokenizer, arguments.tokenizer_revision, arguments.tokenizers_cache_dir)
+    folder, problem = find(wanted, os.environ)
+    if problem:
+        raise LoadError(f"--tokenizer: {problem}")
+    return load(folder).tokenizer
 
 
 class _Strict(Exception):

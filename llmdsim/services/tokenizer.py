@@ -6,31 +6,34 @@ from collections.abc import Mapping
 
 from twisted.logger import Logger
 
-from llmdsim.tokenization.finding import TokenizerSettings, find
+from llmdsim.config import Config
+from llmdsim.tokenization.finding import Wanted, find
 from llmdsim.tokenization.loaded import Loaded
 from llmdsim.tokenization.loading import LoadError, load, load_builtin
 
 log = Logger()
 
 
-def find_tokenizer(settings: TokenizerSettings, environ: Mapping[str, str]) -> tuple[Loaded, str]:
+def find_tokenizer(config: Config, environ: Mapping[str, str]) -> tuple[Loaded, str]:
     """The tokenizer, and the folder with its files, "" for the built-in one.
 
     No thread is left of it. It takes some seconds where a hub is asked that does not answer.
     """
-    folder, problem = find(settings, environ)
+    if config.force_dummy_tokenizer or config.skip_tokenizer_init:
+        return load_builtin(), ""
+    name = config.tokenizer or config.model
+    folder, problem = find(Wanted(name, config.tokenizer_revision, config.tokenizers_cache_dir), environ)
     if folder:
         try:
             return load(folder), folder
         except LoadError as error:
             problem = str(error)
-    if problem:
-        log.warn(
-            "the built-in tokenizer is used, since there is no other: {problem}. Name a folder with a "
-            "tokenizer.json, or a model of the Hugging Face hub, by --tokenizer; --force-dummy-tokenizer "
-            "looks for none",
-            problem=problem,
-        )
+    log.warn(
+        "the built-in tokenizer is used, since there is no other: {problem}. Name a folder with a "
+        "tokenizer.json, or a model of the Hugging Face hub, by --tokenizer; --force-dummy-tokenizer looks "
+        "for none",
+        problem=problem,
+    )
     return load_builtin(), ""
 
 

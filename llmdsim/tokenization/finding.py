@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from llmdsim.tokenization.files import TOKENIZER, cached, hub_cache, is_hub_id, repository
 
@@ -22,35 +22,27 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _TRUE = frozenset(("1", "ON", "YES", "TRUE"))
 
 
-class TokenizerSettings(Protocol):
-    """The part of `Config` that says where the tokenizer is."""
+class Wanted(NamedTuple):
+    """What is looked for: a folder, or a model of the hub in a revision; and where there may be a copy.
 
-    @property
-    def model(self) -> str: ...
-    @property
-    def tokenizer(self) -> str: ...
-    @property
-    def tokenizer_revision(self) -> str: ...
-    @property
-    def tokenizers_cache_dir(self) -> str: ...
-    @property
-    def force_dummy_tokenizer(self) -> bool: ...
-    @property
-    def skip_tokenizer_init(self) -> bool: ...
+    "" is the hub's main branch, and the cache that the environment names.
+    """
+
+    name: str
+    revision: str = ""
+    cache: str = ""
 
 
 class Found(NamedTuple):
-    """The folder with the files, or "" and why there is none; no reason either where none was wanted."""
+    """The folder with the files, or "" and why there is none."""
 
     folder: str
     problem: str = ""
 
 
-def find(settings: TokenizerSettings, environ: Mapping[str, str]) -> Found:
-    """Look for the tokenizer, which takes seconds where the hub is to be asked."""
-    if settings.force_dummy_tokenizer or settings.skip_tokenizer_init:
-        return Found("")
-    name = settings.tokenizer or settings.model
+def find(wanted: Wanted, environ: Mapping[str, str]) -> Found:
+    """Look for a tokenizer, which takes seconds where the hub is to be asked."""
+    name = wanted.name
     folder = Path(name)
     try:
         if (folder / TOKENIZER).is_file():
@@ -61,9 +53,8 @@ def find(settings: TokenizerSettings, environ: Mapping[str, str]) -> Found:
         pass  # no name of a folder then
     if not is_hub_id(name):
         return Found("", f"{name!r:.200} is neither a folder nor a model of the hub")
-    own_cache = settings.tokenizers_cache_dir
-    cache = repository(Path(own_cache).expanduser() if own_cache else hub_cache(environ), name)
-    revision = settings.tokenizer_revision or "main"
+    cache = repository(Path(wanted.cache).expanduser() if wanted.cache else hub_cache(environ), name)
+    revision = wanted.revision or "main"
     snapshot = cached(cache, revision)
     if snapshot is not None:
         return Found(str(snapshot.absolute()))

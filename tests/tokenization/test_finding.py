@@ -11,10 +11,9 @@ from unittest.mock import patch
 
 import pytest
 
-from llmdsim.config import parse
 from llmdsim.tokenization import finding
 from llmdsim.tokenization.files import repository
-from llmdsim.tokenization.finding import Found, find
+from llmdsim.tokenization.finding import Found, Wanted, find
 from tests.tokenization.fake_hub import COMMIT, FakeHub, black_hole, running
 
 FILES = {
@@ -49,8 +48,10 @@ def hub(environ: dict[str, str]) -> Iterator[FakeHub]:
         yield hub
 
 
-def found(environ: dict[str, str], *flags: str) -> Found:
-    return find(parse(["--model", "org/model", *flags], {}), environ)
+def found(
+    environ: dict[str, str], name: str = "org/model", revision: str = "", cache: Path | str = ""
+) -> Found:
+    return find(Wanted(name, revision, str(cache)), environ)
 
 
 def snapshot_of(cache: Path) -> Path:
@@ -63,23 +64,16 @@ def snapshot_of(cache: Path) -> Path:
 def test_a_folder_comes_first(tmp_path: Path, environ: dict[str, str]) -> None:
     folder = tmp_path / "org" / "model"
     folder.mkdir(parents=True)
-    assert found(environ, "--tokenizer", str(folder)).problem == f"the folder {folder} has no tokenizer.json"
+    assert found(environ, str(folder)).problem == f"the folder {folder} has no tokenizer.json"
     (folder / "tokenizer.json").write_text("{}")
-    assert found(environ, "--tokenizer", str(folder)) == (str(folder), "")
-    assert find(parse(["--model", str(folder)], {}), environ) == (str(folder), "")
-
-
-@pytest.mark.parametrize("flag", ["--force-dummy-tokenizer", "--skip-tokenizer-init"])
-def test_none_is_looked_for_where_none_is_wanted(hub: FakeHub, environ: dict[str, str], flag: str) -> None:
-    assert found(environ, flag) == ("", "")
-    assert hub.asked == []
+    assert found(environ, str(folder)) == (str(folder), "")
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "a b", "./m", "x" * 5000, "a\0b", "model:tag"])
 def test_the_hub_is_not_asked_for_what_can_be_no_model(
     hub: FakeHub, environ: dict[str, str], name: str
 ) -> None:
-    folder, problem = found(environ, "--tokenizer", name)
+    folder, problem = found(environ, name)
     assert folder == ""
     assert "neither a folder nor a model" in problem
     assert len(problem) < 300
@@ -95,21 +89,16 @@ def test_offline(hub: FakeHub, environ: dict[str, str], variable: str, value: st
 
 
 def test_the_cache_comes_before_the_hub(hub: FakeHub, environ: dict[str, str], tmp_path: Path) -> None:
-    for cache, flags in (
-        (tmp_path / "cache", []),
-        (tmp_path / "own", ["--tokenizers-cache-dir", str(tmp_path / "own")]),
-    ):
+    for cache, given in ((tmp_path / "cache", ""), (tmp_path / "own", str(tmp_path / "own"))):
         folder = repository(cache, "org/model")
         for name in ("main", "abc"):
             (folder / "snapshots" / name).mkdir(parents=True)
             (folder / "snapshots" / name / "tokenizer.json").write_text("{}")
         (folder / "refs").mkdir()
         (folder / "refs" / "main").write_text("abc")
-        assert found(environ, *flags) == (str(folder / "snapshots" / "abc"), "")
+        assert found(environ, cache=given) == (str(folder / "snapshots" / "abc"), "")
         environ["HF_HUB_OFFLINE"] = "1"
-        assert found(environ, *flags, "--tokenizer-revision", "abc").folder == str(
-            folder / "snapshots" / "abc"
-        )
+        assert found(environ, revision="abc", cache=given).folder == str(folder / "snapshots" / "abc")
         environ["HF_HUB_OFFLINE"] = ""
     assert hub.asked == []
 
@@ -144,7 +133,7 @@ def test_huggingface_hub_finds_it(hub: FakeHub, environ: dict[str, str], tmp_pat
 
 def test_another_revision_and_another_cache(hub: FakeHub, environ: dict[str, str], tmp_path: Path) -> None:
     own = tmp_path / "own"
-    folder, _ = found(environ, "--tokenizer-revision", "refs/pr/1", "--tokenizers-cache-dir", str(own))
+    folder, _ = found(environ, revision="refs/pr/1", cache=own)
     assert folder == str(snapshot_of(own))
     assert hub.asked[0] == "/api/models/org/model/revision/refs/pr/1"
     assert (repository(own, "org/model") / "refs" / "refs" / "pr" / "1").read_text() == COMMIT
@@ -233,6 +222,6 @@ def test_a_cache_that_cannot_be_written_is_told(
     hub: FakeHub, environ: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    folder, problem = found(environ, "--tokenizers-cache-dir", str(tmp_path / "file"))
+    folder, problem = found(environ, cache=tmp_path / "file")
     assert folder == ""
     assert str(tmp_path / "file") in problem
