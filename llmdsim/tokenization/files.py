@@ -43,16 +43,20 @@ def hub_cache(environ: Mapping[str, str]) -> Path:
     """Where the Hugging Face libraries keep what they download."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if environ.get(name):
-            return Path(environ[name]).expanduser()
+            return expanded(environ[name])
     return hub_home(environ) / "hub"
 
 
 def hub_home(environ: Mapping[str, str]) -> Path:
     """Where the Hugging Face libraries keep all that is theirs."""
     if environ.get("HF_HOME"):
-        return Path(environ["HF_HOME"]).expanduser()
-    cache = environ.get("XDG_CACHE_HOME")
-    return (Path(cache).expanduser() if cache else Path.home() / ".cache") / "huggingface"
+        return expanded(environ["HF_HOME"])
+    return expanded(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+
+
+def expanded(path: str) -> Path:
+    """A path that may begin with `~`; as it is where nobody knows whose home that is."""
+    return Path(os.path.expanduser(path))
 
 
 def repository(cache: Path, name: str) -> Path:

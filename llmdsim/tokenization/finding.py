@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from llmdsim.tokenization.files import TOKENIZER, cached, hub_cache, is_hub_id, repository
+from llmdsim.tokenization.files import TOKENIZER, cached, expanded, hub_cache, is_hub_id, repository
 
 #: Seconds until the hub must have answered, and until all files must be there.
 ANSWER = 3.0
@@ -53,7 +53,7 @@ def find(wanted: Wanted, environ: Mapping[str, str]) -> Found:
         pass  # no name of a folder then
     if not is_hub_id(name):
         return Found("", f"{name!r:.200} is neither a folder nor a model of the hub")
-    cache = repository(Path(wanted.cache).expanduser() if wanted.cache else hub_cache(environ), name)
+    cache = repository(expanded(wanted.cache) if wanted.cache else hub_cache(environ), name)
     revision = wanted.revision or "main"
     snapshot = cached(cache, revision)
     if snapshot is not None:

@@ -20,7 +20,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from llmdsim.tokenization.files import TOKENIZER, hub_home, is_wanted
+from llmdsim.tokenization.files import TOKENIZER, expanded, hub_home, is_wanted
 
 #: Of each wait, in seconds; whoever started this gives up before.
 _TIMEOUT = 30.0
@@ -112,7 +112,7 @@ def _token(environ: Mapping[str, str]) -> str:
             return environ[name].strip()
     path = environ.get("HF_TOKEN_PATH")
     try:
-        return (Path(path).expanduser() if path else hub_home(environ) / "token").read_text().strip()
+        return (expanded(path) if path else hub_home(environ) / "token").read_text().strip()
     except (OSError, ValueError):
         return ""
 

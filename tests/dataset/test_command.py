@@ -14,6 +14,8 @@ from llmdsim.dataset.command import main
 from llmdsim.reply.dataset import Dataset, digest
 from llmdsim.tokenization import render_chat
 from tests.reply.dataset.files import TOKENIZER, row, write
+from tests.tokenization.trained import byte_level, trained
+from tests.tokenization.trained import write as write_tokenizer
 
 SAMPLE = Path(__file__).parents[2] / "etc" / "dataset" / "sample.jsonl"
 
@@ -144,3 +146,16 @@ def test_a_wrong_command_line_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         main(arguments)
     assert refused.value.code == 2
+
+
+def test_rows_go_by_the_tokenizer_that_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_tokenizer(tmp_path / "model", byte_level())
+    path = tmp_path / "d"
+    assert main(["build", str(SAMPLE), "-o", str(path), "--tokenizer", str(folder)]) == 0
+    dataset = Dataset(path, "llmd")
+    dataset.load()
+    hashes = {prompt_hash for _, prompt_hash, _, _ in dataset.everything()}
+    assert digest(trained("byte level").encode("And what does a ticket cost?")) in hashes
+    assert main(["build", str(SAMPLE), "-o", str(tmp_path / "e"), "--tokenizer", str(tmp_path)]) == 1
+    assert "has no tokenizer.json" in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()
