@@ -27,7 +27,10 @@ _REMEMBERED = 2_000_000
 
 
 class _Recent:
-    """The ids of short texts, those seen last; prompts often have the same ones again."""
+    """The ids of texts, those seen last: who counts a prompt may want its ids, and others have the same again.
+
+    A text of more than half of what is remembered is not.
+    """
 
     def __init__(self) -> None:
         self._young: dict[str, array[int]] = {}
@@ -43,10 +46,13 @@ class _Recent:
         return ids
 
     def put(self, text: str, ids: array[int]) -> None:
-        self._room -= len(text) + 100
+        cost = len(text) + 100
+        if cost > _REMEMBERED // 2:
+            return
+        self._room -= cost
         if self._room < 0:
             self._old, self._young = self._young, {}
-            self._room = _REMEMBERED // 2
+            self._room = _REMEMBERED // 2 - cost
         self._young[text] = ids
 
 
@@ -104,6 +110,9 @@ class PretrainedTokenizer:
         if len(text) <= _PART:
             return self._ids(text)
         text = well_formed(text)
+        known = self._recent.get(text)
+        if known is not None:
+            return known
         found: list[array[int]] = []
 
         def encode() -> None:
@@ -113,6 +122,7 @@ class PretrainedTokenizer:
                 found.append(array("I", encoding.ids))
 
         yield encode
+        self._recent.put(text, found[0])
         return found[0]
 
     def split_in_steps(self, text: str) -> Generator[Step, None, Split]:
@@ -142,8 +152,7 @@ class PretrainedTokenizer:
         if ids is None:
             (encoding,) = self._tokenizer.encode_batch_fast([well_formed(text)], add_special_tokens=False)
             ids = array("I", encoding.ids)
-            if len(text) <= _PART:
-                self._recent.put(text, ids)
+            self._recent.put(text, ids)
         return ids
 
 

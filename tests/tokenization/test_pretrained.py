@@ -137,14 +137,21 @@ def test_a_prompt_made_in_steps_is_the_one_made_at_once(kind: str, text: str, sp
 
 
 def test_long_texts_are_tokenized_in_a_thread() -> None:
-    tokenizer = trained("byte level")
-    prompt = Prompt(tokenizer, "The ferry leaves. " * 400)
-    assert prompt.long
-    for work in (prompt.count, prompt.tokenize, prompt.lay_out):
-        steps = steps_of(work)
+    text = "The ferry leaves. " * 400
+    for name in ("count", "tokenize", "lay_out"):
+        prompt = Prompt(PretrainedTokenizer(byte_level()), text)
+        assert prompt.long
+        steps = steps_of(getattr(prompt, name))
         assert len(steps) == 1
         assert callable(steps[0])
-    assert steps_of(prompt.lay_out) == []
+        assert steps_of(getattr(prompt, name)) == []
+
+
+def test_who_has_counted_a_long_text_has_its_ids() -> None:
+    prompt = Prompt(PretrainedTokenizer(byte_level()), "The ferry leaves. " * 400)
+    assert len(steps_of(prompt.count)) == 1
+    assert steps_of(prompt.tokenize) == []
+    assert len(prompt.tokens) == len(prompt)
 
 
 def test_short_ones_are_at_once() -> None:
