@@ -50,7 +50,18 @@ class Prompt:
     these are no part of its text.
     """
 
-    __slots__ = ("_around", "_ids", "_layout", "_length", "_most", "_packed", "_texts", "_tokenizer", "_tokens", "text")
+    __slots__ = (
+        "_around",
+        "_ids",
+        "_layout",
+        "_length",
+        "_most",
+        "_packed",
+        "_texts",
+        "_tokenizer",
+        "_tokens",
+        "text",
+    )
 
     text: str | None
 
