@@ -87,6 +87,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     from llmdsim.services.start_failure import end_start  # noqa: PLC0415
     from llmdsim.services.tokenizer import find_tokenizer  # noqa: PLC0415
     from llmdsim.services.watchdog import Watchdog  # noqa: PLC0415
+    from llmdsim.web.templates import templates_of  # noqa: PLC0415
 
     config = options.config
     foreground = options.parent is None or bool(options.parent.get("nodaemon"))
@@ -104,7 +105,11 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     # Here, since it may take a while: not when there are ports, or twistd has left its terminal.
     loaded, folder = find_tokenizer(config, os.environ)
     engine_id = str(uuid4())
-    ranks = [Rank(each, loaded.tokenizer, clock, engine_id) for each in configs[:here]]
+    try:
+        templates = templates_of(config, loaded)
+    except ConfigError as problem:
+        raise SystemExit(f"llmdsim: {problem}") from None
+    ranks = [Rank(each, loaded.tokenizer, clock, engine_id, templates) for each in configs[:here]]
     listeners = [
         Listeners(rank.config, rank.sites, inherited, reactor, foreground)
         for rank, inherited in zip(ranks, sockets, strict=False)

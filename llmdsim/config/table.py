@@ -777,14 +777,55 @@ class Config:
         group="Dataset and tokenizer",
         effective=True,
     )
+    chat_template: str = option(
+        "",
+        "Chat template in Jinja, or a file of one, in place of the model's own",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
+    chat_template_content_format: Literal["auto", "string", "openai"] = option(
+        "auto",
+        "What templates get as a message's content: a text, a list of parts, or what they seem to want",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
+    default_chat_template_kwargs: Json | None = option(
+        None,
+        "What templates are given besides, where a request says nothing else",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
+    exclude_tools_when_tool_choice_none: bool = option(
+        False,
+        "Show templates no tools where tool_choice is none",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
+    trust_request_chat_template: bool = option(
+        False,
+        "Let requests bring a chat template of their own",
+        group="Dataset and tokenizer",
+        effective=True,
+    )
     render_url: str = option(
-        "http://localhost:8082", "Tokenizer render service", group="Dataset and tokenizer"
+        "http://localhost:8082",
+        "Server whose /v1/.../render routes find the tokens of prompts; asked only if this is given",
+        group="Dataset and tokenizer",
+        effective=True,
     )
     render_timeout: Duration = option(
-        30.0, "How long to wait for the render service", group="Dataset and tokenizer"
+        30.0,
+        "How long it may take to answer",
+        low=1e-3,
+        group="Dataset and tokenizer",
+        effective=True,
     )
     mm_render_timeout: Duration = option(
-        60.0, "The same for multi-modal prompts", group="Dataset and tokenizer"
+        60.0,
+        "The same for conversations with images",
+        low=1e-3,
+        group="Dataset and tokenizer",
+        effective=True,
     )
 
     # -- Logging ---------------------------------------------------------------------------------------------

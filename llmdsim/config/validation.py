@@ -57,6 +57,11 @@ def _broken(config: Config) -> Iterator[str]:
         yield "--dataset-url: a user or a password in the URL cannot be used"
     elif config.dataset_url and not _is_http(config.dataset_url):
         yield f"--dataset-url: {config.dataset_url!r} is not a URL of http or https"
+    if "render_url" in config.given and config.render_url:
+        if re.match(r"[^/]*//[^/?#]*@", config.render_url):
+            yield "--render-url: a user or a password in the URL cannot be used"
+        elif not _is_http(config.render_url):
+            yield f"--render-url: {config.render_url!r} is not a URL of http or https"
     if config.mode == "echo" and (config.dataset_path or config.dataset_url):
         yield "--dataset-path and --dataset-url: cannot be used with --mode echo"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", config.dataset_table_name):

@@ -37,10 +37,12 @@ from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.operations import Operations
 from llmdsim.web.pooling.routes import PoolingRoutes
 from llmdsim.web.render import Render
+from llmdsim.web.render_service import RenderService
 from llmdsim.web.responses.routes import Responses
 from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.server import Server
 from llmdsim.web.suspension import Suspension
+from llmdsim.web.templates import Templates
 from llmdsim.web.text import Text
 from llmdsim.web.tokens import Tokens
 from llmdsim.web.transfer import Connector
@@ -52,12 +54,17 @@ from llmdsim.wire.site import Site
 class Rank(Service):
     """A server of its own: engine, names, metrics and sites. `clock` is an `IReactorTime`.
 
-    `config` is the rank's (`rank_config`); `engine_id` is what the engines of all ranks are known by to those
-    that read their KV blocks.
+    `config` is the rank's (`rank_config`); `templates` are those of its tokenizer; `engine_id` is what
+    the engines of all ranks are known by to those that read their KV blocks.
     """
 
     def __init__(
-        self, config: Config, tokenizer: Tokenizer, clock: Any, engine_id: str | None = None
+        self,
+        config: Config,
+        tokenizer: Tokenizer,
+        clock: Any,
+        engine_id: str | None = None,
+        templates: Templates | None = None,
     ) -> None:
         self.config = config
         self.number = max(config.data_parallel_rank, 0)
@@ -88,6 +95,8 @@ class Rank(Service):
             transfers=Transfers(config),
             port=config.port,
             connector=Connector(config, engine_id or str(uuid4())),
+            templates=templates,
+            render_service=RenderService(config, clock) if _asks_render_service(config) else None,
         )
         self.context.on_config += [
             self.context.failures.faults.configure,
@@ -141,6 +150,13 @@ class Rank(Service):
         for site in self.sites:
             site.stop()
         self.metrics.stop()
+        if self.context.render_service is not None:
+            self.context.render_service.close()
+
+
+def _asks_render_service(config: Config) -> bool:
+    """Whether one is asked: its default is no address of ours to call."""
+    return "render_url" in config.given and bool(config.render_url) and not config.force_dummy_tokenizer
 
 
 def _kv_cache(config: Config, stats: Stats, seconds: Callable[[], float]) -> KvCache | None:

@@ -29,6 +29,7 @@ from llmdsim.services.reload import Reload
 from llmdsim.services.start_failure import end_start
 from llmdsim.services.tokenizer import load_tokenizer
 from llmdsim.services.watchdog import Watchdog
+from llmdsim.web.templates import templates_of
 
 
 def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
@@ -39,7 +40,7 @@ def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
     logs = rank_log(config, server.twistds_own, LOGGED)
     clock = DeadlineClock(reactor)
     loaded = load_tokenizer(server.tokenizer)
-    rank = Rank(config, loaded.tokenizer, clock, server.engine_id)
+    rank = Rank(config, loaded.tokenizer, clock, server.engine_id, templates_of(config, loaded))
     handing, inherited = handed_over(reactor, handover.sockets, handover.inherited)
     listeners = Listeners(config, rank.sites, inherited, handing, foreground=True)
     read_again = partial(parse, server.argv, os.environ, server.file)

@@ -142,13 +142,15 @@ class Templated(Protocol):
     mm_processor_kwargs: dict[str, Any] | None
 
 
-def refuse_untrusted(request: Templated) -> None:
+def refuse_untrusted(request: Templated, trusts_templates: bool) -> None:
     """Raise the 400 for what vLLM takes only if it was told to trust its clients.
 
     vLLM asks this after it has looked the model up.
     """
     kwargs = request.chat_template_kwargs
-    if request.chat_template is not None or (kwargs and kwargs.get("chat_template") is not None):
+    if not trusts_templates and (
+        request.chat_template is not None or (kwargs and kwargs.get("chat_template") is not None)
+    ):
         raise ApiError(
             400, "An untrusted chat template is refused: --trust-request-chat-template is not set."
         )

@@ -18,8 +18,10 @@ from llmdsim.web.errors import shutting_down, unknown_model
 from llmdsim.web.failures import Failures
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.limits import Limits
+from llmdsim.web.render_service import RenderService
 from llmdsim.web.stored import StoredReplies
 from llmdsim.web.suspension import Suspension
+from llmdsim.web.templates import Templates
 from llmdsim.web.transfer import Connector
 from llmdsim.web.turns import Turns
 from llmdsim.wire.request import Request
@@ -67,6 +69,9 @@ class Context:
     #: Whether requests note what they led to for the log, and whether it tells each generation as it comes.
     accounted: bool = False
     tells_generations: bool = False
+    #: Chat templates, where there are any, and the server that finds the tokens of prompts, where one does.
+    templates: Templates | None = None
+    render_service: RenderService | None = None
     #: What a dataset says; None where there is none.
     stored: StoredReplies | None = None
     #: Called with the new configuration when it has been changed.
@@ -151,6 +156,11 @@ class Context:
         """Whether log probabilities show `token_id:N` in place of texts."""
         asked = request.return_tokens_as_token_ids
         return self.config.return_tokens_as_token_ids if asked is None else asked
+
+    @property
+    def merges_system(self) -> bool:
+        """Whether the chat template wants just one system message, at the start."""
+        return self.templates is not None and self.templates.merges_system
 
     @property
     def welcoming(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Any
 
 import msgspec
 
@@ -14,40 +15,74 @@ from llmdsim.tokenization.steps import Step
 from llmdsim.web.chat_request import ChatRequest, refuse_untrusted
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import over_context
+from llmdsim.web.media_features import Features, features_of, media_of
+from llmdsim.web.messages import Message
 from llmdsim.web.plans import plan_of
-from llmdsim.web.prompts import is_short, text_prompt
+from llmdsim.web.prompts import chat_ids, is_short, text_prompt
 from llmdsim.web.sampling import Sampling, sampling
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """`echoed` is what echo mode answers; `plan` is None where the answer is plain text."""
+    """`echoed` is what echo mode answers; `plan` is None where the answer is plain text.
+
+    `told` are the features that a render service has told of.
+    """
+
+    messages: list[Message]
 
     prompt: Prompt
     echoed: Prompt
     sampled: Sampling
     plan: Plan | None
+    told: Features | None = None
+
+    @property
+    def features(self) -> Features | None:
+        """Those of the media, if there are any. To find them may take a layout of the prompt."""
+        return self.told or features_of(self.messages, self.prompt)
+
+    @property
+    def media(self) -> list[tuple[str, int, int]]:
+        """What identifies each image and the like, and the offset and length of its tokens."""
+        return media_of(self.features)
 
 
-def chat_text(context: Context, chat: ChatRequest) -> str:
-    """What a chat reads as. Raises ApiError."""
-    refuse_untrusted(chat)
+def chat_text(context: Context, chat: ChatRequest) -> Generator[Any, None, str]:
+    """What a chat reads as, in the template that counts for it, or else in the built-in form.
+
+    Raises ApiError.
+    """
+    if context.templates is not None:
+        text = yield from context.templates.chat(chat)
+        if text is not None:
+            return text
+    return render_chat(chat.messages)
+
+
+def chat_prompt(context: Context, chat: ChatRequest) -> Generator[Any, None, tuple[Prompt, Features | None]]:
+    """The prompt of a chat, counted and cut, and what a render service tells of its media.
+
+    Raises ApiError.
+    """
+    refuse_untrusted(chat, context.config.trust_request_chat_template)
+    if context.render_service is not None:
+        return (yield from chat_ids(context, chat))
     media = media_tokens(chat.messages)
     if media > context.limits.max_model_len:
         # Here, since what is rendered has a word for each of these tokens.
         raise over_context(media, context.limits)
-    return render_chat(chat.messages)
+    text = render_chat(chat.messages) if context.templates is None else (yield from chat_text(context, chat))
+    if is_short(context, chat, text):
+        return Prompt(context.tokenizer, text), None
+    return (yield from text_prompt(context, chat, text)), None
 
 
-def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[Step, None, Conversation]:
+def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[Any, None, Conversation]:
     """What there is to know of a chat before it is given to the engine; `image`: its answer has one.
 
     Raises ApiError.
     """
-    text = chat_text(context, chat)
-    if is_short(context, chat, text):
-        prompt = Prompt(context.tokenizer, text)
-    else:
-        prompt = yield from text_prompt(context, chat, text)
+    prompt, told = yield from chat_prompt(context, chat)
     sampled = sampling(chat, len(prompt), context.limits)
     if sampled.prompt_logprobs is not None and prompt.long:
         yield from prompt.lay_out()
@@ -56,4 +91,4 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
         echoed = Prompt(context.tokenizer, last_text(chat.messages))
         if echoed.long:
             yield from echoed.lay_out()
-    return Conversation(prompt, echoed, sampled, plan_of(context, chat, image))
+    return Conversation(chat.messages, prompt, echoed, sampled, plan_of(context, chat, image), told)

@@ -31,7 +31,7 @@ def plan_of(context: Context, chat: ChatRequest, image: bool = False) -> Plan | 
         _refuse_loose(chat.tools)
     calls, functions = _calls(chat)
     reasoning: Literal["none", "shown", "hidden"] = "none"
-    if reasons and _thinks(chat):
+    if reasons and _thinks(chat, context.config):
         reasoning = "shown" if chat.include_reasoning else "hidden"
     constraint = constraint_of(chat)
     if calls == "none" and reasoning == "none" and constraint is None and not image:
@@ -70,11 +70,11 @@ def _function(tool: Tool) -> Function:
     return Function(tool.function.name, tool.function.parameters)
 
 
-def _thinks(chat: ChatRequest) -> bool:
+def _thinks(chat: ChatRequest, config: Config) -> bool:
     """Whether the model would think: the switches that chat templates know can keep it from that."""
     if chat.reasoning_effort == "none":
         return False
-    kwargs = chat.chat_template_kwargs or {}
+    kwargs = {**(config.default_chat_template_kwargs or {}), **(chat.chat_template_kwargs or {})}
     return kwargs.get("enable_thinking") is not False and kwargs.get("thinking") is not False
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from itertools import pairwise
+from typing import Any
 
 import msgspec
+from msgspec import to_builtins
 
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.rendered_prompt import RenderedPrompt
 from llmdsim.tokenization.steps import Step
 from llmdsim.tokenization.tokenizer import Tokenizer
+from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import Prompted, refuse_by_characters, truncation
+from llmdsim.web.media_features import Features, features
 
 json = msgspec.json.encode
 
@@ -22,18 +27,21 @@ TEXTS_AT_ONCE = 4096
 
 
 def is_short(context: Context, request: Prompted, text: str) -> bool:
-    """Whether a text is a prompt as it is, with nothing to refuse, to cut or to add before it is counted."""
+    """Whether a text is a prompt as it is: nothing to refuse, cut, add or ask before it is counted."""
     tokenizer = context.tokenizer
     return (
         len(text) <= tokenizer.longest_piece
         and request.truncate_prompt_tokens is None
         and (tokenizer.around is None or not request.add_special_tokens)
+        and context.render_service is None
     )
 
 
-def prompt_of(context: Context, request: Prompted, given: str | list[int]) -> Generator[Step, None, Prompt]:
+def prompt_of(context: Context, request: Prompted, given: str | list[int]) -> Generator[Any, None, Prompt]:
     """The prompt of a text or of ids, counted and cut. Raises ApiError as `text_prompt` does."""
     if isinstance(given, str):
+        if context.render_service is not None:
+            return (yield from text_ids(context, request, given))
         return (yield from text_prompt(context, request, given))
     return ids_prompt(context, request, Prompt(context.tokenizer, ids=given))
 
@@ -78,6 +86,31 @@ def ids_prompt(context: Context, request: Prompted, prompt: Prompt) -> Prompt:
     return Prompt(
         context.tokenizer, ids=ids[:kept] if request.truncation_side == "right" else ids[len(ids) - kept :]
     )
+
+
+def text_ids(context: Context, request: Prompted, text: str) -> Generator[Any, None, Prompt]:
+    """The prompt of a text with the ids that the render service finds, cut. Raises ApiError as that does."""
+    service = context.render_service
+    assert service is not None
+    refuse_by_characters(request, len(text), context.limits, context.tokenizer.longest_piece)
+    found = yield from service.text(text, request.add_special_tokens)
+    return ids_prompt(context, request, RenderedPrompt(context.tokenizer, text, found.token_ids))
+
+
+def chat_ids(context: Context, chat: ChatRequest) -> Generator[Any, None, tuple[Prompt, Features | None]]:
+    """The prompt of a chat, of ids alone, and its media: both as the render service finds them.
+
+    Of a prompt that was cut the media are not told. Raises ApiError as the service does.
+    """
+    service = context.render_service
+    assert service is not None
+    found = yield from service.chat(chat)
+    whole = Prompt(context.tokenizer, ids=found.token_ids)
+    prompt = ids_prompt(context, chat, whole)
+    if found.features is None or prompt is not whole:
+        return prompt, None
+    ranges = {modality: to_builtins(places) for modality, places in found.features.mm_placeholders.items()}
+    return prompt, features(found.features.mm_hashes, ranges)
 
 
 def ids_json(prompt: Prompt) -> Generator[Step, None, bytes]:

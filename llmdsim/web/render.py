@@ -84,7 +84,9 @@ class Render:
         if len(request.body) > LONG_BODY:
             yield
         served = context.serving(asked.model)
-        yield from self._rendered(request, chat_request(asked), chat_id(context, request, served, ""))
+        yield from self._rendered(
+            request, chat_request(asked, context.merges_system), chat_id(context, request, served, "")
+        )
 
     def _response(self, request: Request) -> Steps:
         asked = decode_responses(request.body, content_type(request))

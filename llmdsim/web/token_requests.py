@@ -86,6 +86,10 @@ def _exactly(body: bytes) -> TokenizeText | TokenizeChat | None:
 
 
 def _settled(chat: TokenizeChat) -> TokenizeChat:
+    # vLLM's request has no such fields here.
+    chat.documents = chat.reasoning_effort = None
+    chat.given_tool_choice = msgspec.UNSET
+    chat.truncate_prompt_tokens = None
     messages.settle(chat.messages)
     refuse_template_options(chat)
     return chat

@@ -9,15 +9,16 @@ import msgspec
 from klein import Klein
 from twisted.internet.defer import Deferred
 
-from llmdsim.tokenization.chat import render_chat
 from llmdsim.tokenization.media import media_tokens
 from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.rendered_prompt import RenderedPrompt
 from llmdsim.web.chat_request import refuse_untrusted
 from llmdsim.web.context import Context, content_type
+from llmdsim.web.conversation import chat_text
 from llmdsim.web.errors import ApiError
 from llmdsim.web.frames import NULL
 from llmdsim.web.generation import MOST_REPEATED
-from llmdsim.web.prompts import entries_json, ids_json
+from llmdsim.web.prompts import chat_ids, entries_json, ids_json
 from llmdsim.web.takes import takes
 from llmdsim.web.token_requests import (
     MOST_TOKENS,
@@ -73,16 +74,7 @@ class Tokens:
         if len(request.body) > LONG_BODY:
             yield
         context.serving(wanted.model)
-        if isinstance(wanted, TokenizeChat):
-            refuse_untrusted(wanted)
-            if media_tokens(wanted.messages) > MOST_TOKENS:
-                raise _too_many()
-            text = render_chat(wanted.messages)
-        else:
-            text = wanted.prompt
-        prompt = Prompt(context.tokenizer, text, most=MOST_TOKENS, special=wanted.add_special_tokens)
-        if prompt.long:
-            yield from prompt.count()
+        prompt = yield from self._prompt(wanted)
         if len(prompt) > MOST_TOKENS:
             raise _too_many()
         ids = yield from ids_json(prompt)
@@ -94,6 +86,27 @@ class Tokens:
             b'{"count":%d,"max_model_len":%d,"tokens":%b,"token_strs":%b}'
             % (len(prompt), context.limits.max_model_len, ids, texts),
         )
+
+    def _prompt(self, wanted: TokenizeText | TokenizeChat) -> Generator[Any, None, Prompt]:
+        """The prompt, counted."""
+        context = self._context
+        if isinstance(wanted, TokenizeChat):
+            refuse_untrusted(wanted, context.config.trust_request_chat_template)
+            if context.render_service is not None:
+                prompt, _ = yield from chat_ids(context, wanted)
+                return prompt
+            if media_tokens(wanted.messages) > MOST_TOKENS:
+                raise _too_many()
+            text = yield from chat_text(context, wanted)
+        else:
+            text = wanted.prompt
+            if context.render_service is not None:
+                found = yield from context.render_service.text(text, wanted.add_special_tokens)
+                return RenderedPrompt(context.tokenizer, text, found.token_ids)
+        prompt = Prompt(context.tokenizer, text, most=MOST_TOKENS, special=wanted.add_special_tokens)
+        if prompt.long:
+            yield from prompt.count()
+        return prompt
 
     def _detokenize(self, request: Request) -> Steps:
         context = self._context

@@ -10,7 +10,8 @@ from twisted.internet.task import Clock
 from llmdsim.config import Config, parse
 from llmdsim.services.rank import Rank
 from llmdsim.tokenization.builtin import BuiltinTokenizer
-from llmdsim.tokenization.tokenizer import Tokenizer
+from llmdsim.tokenization.loaded import Loaded
+from llmdsim.web.templates import templates_of
 from llmdsim.wire.request import Request
 from tests.wire.channel import Client, TCPTransport, post
 
@@ -32,17 +33,20 @@ class PassClock(Clock):
 
 
 class RankRig:
-    """A rank with the flags given, or a whole configuration, and the built-in tokenizer, or another.
+    """A rank with the flags given, or a whole configuration.
 
-    `post` sends JSON over a connection of its own and returns its client.
+    `loaded` is its tokenizer and what comes with it: the built-in one, unless told otherwise. `post` sends
+    JSON over a connection of its own and returns its client.
     """
 
     clock_type = Clock
 
-    def __init__(self, *flags: str, config: Config | None = None, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(self, *flags: str, config: Config | None = None, loaded: Loaded | None = None) -> None:
         self.clock = self.clock_type()
         config = config or parse(["--model", "m", *flags], {})
-        self.rank = Rank(config, tokenizer or BuiltinTokenizer(), self.clock)
+        loaded = loaded or Loaded(BuiltinTokenizer(), {}, {})
+        templates = templates_of(config, loaded)
+        self.rank = Rank(config, loaded.tokenizer, self.clock, templates=templates)
         self.site = self.rank.site
         self.requests: list[Request] = []
 

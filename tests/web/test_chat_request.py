@@ -439,7 +439,7 @@ def test_named_tool_choice() -> None:
 def test_what_needs_trust(fields: dict[str, Any], param: str | None, words: str) -> None:
     request = chat(**fields)
     with pytest.raises(ApiError) as caught:
-        refuse_untrusted(request)
+        refuse_untrusted(request, False)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert words in caught.value.message
 
@@ -448,7 +448,7 @@ def test_what_needs_trust(fields: dict[str, Any], param: str | None, words: str)
     "fields", [{}, {"mm_processor_kwargs": {}}, {"chat_template_kwargs": {"chat_template": None}}]
 )
 def test_what_needs_no_trust(fields: dict[str, Any]) -> None:
-    refuse_untrusted(chat(**fields))
+    refuse_untrusted(chat(**fields), False)
 
 
 def test_max_completion_tokens_wins() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmdsim.tokenization import BuiltinTokenizer, render_chat
-from llmdsim.web import token_requests, tokens
+from llmdsim.web import conversation, token_requests, tokens
 from tests.web.rig import PassRig, RankRig
 from tests.wire.channel import Reply, get, post, read_replies
 
@@ -194,7 +194,7 @@ def test_the_tokens_of_one_request_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 def test_media_count_and_are_bounded_before_they_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     video = {"type": "video_url", "video_url": {"url": "x"}}
     assert tokenize(messages=[{"role": "user", "content": [video]}])["count"] > 512
-    monkeypatch.setattr(tokens, "render_chat", None)
+    monkeypatch.setattr(conversation, "render_chat", None)
     assert refused("/tokenize", {"messages": [{"role": "user", "content": [video] * 8193}]})["code"] == 400
 
 

@@ -16,18 +16,28 @@ ChatMessage = dict[str, Any]
 _BILLING = "x-anthropic-billing-header"
 
 
-def chat_messages(request: CountTokensRequest) -> list[ChatMessage]:
-    """The messages of the chat. Raises ApiError 400 for a block that cannot be read."""
+def chat_messages(request: CountTokensRequest, merges_system: bool = False) -> list[ChatMessage]:
+    """The messages of the chat. Raises ApiError 400 for a block that cannot be read.
+
+    With `merges_system` there is one system message, the first, where there are any.
+    """
     converted: list[ChatMessage] = []
     system = request.system
     if system is not None and not isinstance(system, str):
         system = _system_text(system)
     if system:
         converted.append({"role": "system", "content": system})
+    if merges_system:
+        for message in request.messages:
+            if message.role == "system":
+                _add_system(message.content, converted)
+        if converted:
+            converted = [{"role": "system", "content": "".join(each["content"] for each in converted)}]
     for message in request.messages:
         content = message.content
         if message.role == "system":
-            _add_system(content, converted)
+            if not merges_system:
+                _add_system(content, converted)
         elif isinstance(content, str):
             converted.append({"role": message.role, "content": content})
         else:

@@ -12,15 +12,17 @@ from llmdsim.web.chat_request import ChatRequest, settle_options
 from llmdsim.web.generation_request import JsonSchema, ResponseFormat
 
 
-def chat_request(request: CountTokensRequest) -> ChatRequest:
-    """The chat request, checked as one that came as such. Raises ApiError 400.
+def chat_request(request: CountTokensRequest, merges_system: bool = False) -> ChatRequest:
+    """The chat request, checked as one that came as such; `merges_system` as in `chat_messages`.
+
+    Raises ApiError 400.
 
     A count has no more than the conversation; the tools, how hard to think and the form of the answer come
     along where they are given.
     """
     chat = ChatRequest(
         model=request.model,
-        messages=chat_messages(request),
+        messages=chat_messages(request, merges_system),
         chat_template_kwargs=request.chat_template_kwargs,
         **_options(request),
         **_thinking(request),

@@ -12,11 +12,10 @@ from llmdsim.web.anthropic.reading import decode
 from llmdsim.web.anthropic.request import CountTokensRequest, MessagesRequest
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.context_length import check_context
-from llmdsim.web.conversation import chat_text, prepare
+from llmdsim.web.conversation import chat_prompt, prepare
 from llmdsim.web.encoder import encodings_of
 from llmdsim.web.generation import Answer, asks_of, generate
 from llmdsim.web.plans import plan_of
-from llmdsim.web.prompts import text_prompt
 from llmdsim.web.reply_head import reply_head
 from llmdsim.web.stream import ReplyStream
 from llmdsim.web.takes import takes
@@ -54,7 +53,7 @@ class Messages:
         if len(request.body) > LONG_BODY:
             yield
         served = context.admit(request, asked.model)
-        chat = chat_request(asked)
+        chat = chat_request(asked, context.merges_system)
         conversation = yield from prepare(context, chat)
         prompt, plan = conversation.prompt, conversation.plan
         wants = ReplyWants(
@@ -81,8 +80,9 @@ class Messages:
         if len(request.body) > LONG_BODY:
             yield
         context.admit(request, asked.model)
-        chat = chat_request(asked)
-        count = len((yield from text_prompt(context, chat, chat_text(context, chat))))
+        chat = chat_request(asked, context.merges_system)
+        prompt, _ = yield from chat_prompt(context, chat)
+        count = len(prompt)
         check_context(chat, count, context.limits)
         # For what it refuses.
         plan_of(context, chat)

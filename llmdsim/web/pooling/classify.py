@@ -43,7 +43,7 @@ class Classify:
         context = self._context
         asked = yield from self._bodies.read(request)
         served = admitted(context, asked.model)
-        refuse_untrusted(asked)
+        refuse_untrusted(asked, context.config.trust_request_chat_template)
         prompts = yield from prompts_of(context, asked)
         reply = PoolingReply(context, request, served, "classify-", asked.request_id, prompts)
         data: list[bytes] = []

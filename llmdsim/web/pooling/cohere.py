@@ -110,7 +110,9 @@ class Cohere:
         refuse_too_many(count * size * len(wanted))
         texts = asked.texts
         if texts is None:
-            texts = rendered(context, [[{"role": "user", "content": content}] for content in contents])
+            texts = yield from rendered(
+                context, [[{"role": "user", "content": content}] for content in contents]
+            )
         prompts = yield from tokenized(context, asked, texts)
         _check_lengths(asked, prompts)
         reply = PoolingReply(context, request, served, "embd-", "", prompts)

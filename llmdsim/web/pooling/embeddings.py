@@ -43,7 +43,7 @@ class Embeddings:
         context = self._context
         asked = yield from self._bodies.read(request)
         served = admitted(context, asked.model)
-        refuse_untrusted(asked)
+        refuse_untrusted(asked, context.config.trust_request_chat_template)
         size = dimensions(context, asked.dimensions, "dimensions")
         prompts = yield from prompts_of(context, asked)
         refuse_too_many(len(prompts) * size)

@@ -59,7 +59,7 @@ class Pooling:
         asked = yield from self._bodies.read(request)
         task = _task(asked)
         served = admitted(context, asked.model)
-        refuse_untrusted(asked)
+        refuse_untrusted(asked, context.config.trust_request_chat_template)
         prompts = yield from prompts_of(context, asked)
         of_tokens = task.startswith("token_")
         classifies = task.endswith("classify")
