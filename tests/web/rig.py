@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -11,6 +12,7 @@ from llmdsim.config import Config, parse
 from llmdsim.services.rank import Rank
 from llmdsim.tokenization.builtin import BuiltinTokenizer
 from llmdsim.tokenization.loaded import Loaded
+from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.templates import templates_of
 from llmdsim.wire.request import Request
 from tests.wire.channel import Client, TCPTransport, post
@@ -33,20 +35,25 @@ class PassClock(Clock):
 
 
 class RankRig:
-    """A rank with the flags given, or a whole configuration.
+    """A rank with the flags given, or a whole configuration; `templates` are its model's, by name.
 
-    `loaded` is its tokenizer and what comes with it: the built-in one, unless told otherwise. `post` sends
-    JSON over a connection of its own and returns its client.
+    Its `tokenizer` is the built-in one, unless told otherwise. `post` sends JSON over a connection of its own and returns its client.
     """
 
     clock_type = Clock
 
-    def __init__(self, *flags: str, config: Config | None = None, loaded: Loaded | None = None) -> None:
+    def __init__(
+        self,
+        *flags: str,
+        config: Config | None = None,
+        tokenizer: Tokenizer | None = None,
+        templates: Mapping[str, str] | None = None,
+    ) -> None:
         self.clock = self.clock_type()
         config = config or parse(["--model", "m", *flags], {})
-        loaded = loaded or Loaded(BuiltinTokenizer(), {}, {})
-        templates = templates_of(config, loaded)
-        self.rank = Rank(config, loaded.tokenizer, self.clock, templates=templates)
+        special = {"bos_token": "<s>", "eos_token": "</s>"}
+        loaded = Loaded(tokenizer or BuiltinTokenizer(), templates or {}, special)
+        self.rank = Rank(config, loaded.tokenizer, self.clock, templates=templates_of(config, loaded))
         self.site = self.rank.site
         self.requests: list[Request] = []
 

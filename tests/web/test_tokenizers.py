@@ -144,7 +144,7 @@ def test_what_there_is_to_tell_of_a_tokenizer() -> None:
         "extra": [{"content": "a"}, None],
     }
     tokenizer = PretrainedTokenizer(byte_level(), 0, settings)
-    rig = RankRig("--enable-tokenizer-info-endpoint", loaded=Loaded(tokenizer, {}, {}))
+    rig = RankRig("--enable-tokenizer-info-endpoint", tokenizer=tokenizer)
     assert json.loads(send(rig, get(b"/tokenizer_info")).body) == {
         "tokenizer_class": "Qwen2Tokenizer",
         "bos_token": "<s>",
@@ -248,7 +248,7 @@ def test_those_of_ids_are_unless_they_are_wanted(fields: dict[str, Any], said: s
 
 def test_blanks_between_special_tokens() -> None:
     tokenizer = PretrainedTokenizer(word_piece())
-    rig = RankRig("--mode", "echo", loaded=Loaded(tokenizer, {}, {}))
+    rig = RankRig("--mode", "echo", tokenizer=tokenizer)
     ids = [1, 2, *tokenizer.encode("the ferry"), 2, 2]
     shown = {"prompt": ids, "skip_special_tokens": False}
     assert complete(rig, **shown)["text"] == "[CLS] [SEP] the ferry [SEP] [SEP]"
