@@ -23,6 +23,12 @@ from tests.web.rig import RankRig
 from tests.wire.channel import Client, Reply, read_replies
 
 FLAGS = ("--max-model-len", "600", "--max-n", "8", "--max-prompts", "8", "--max-num-seqs", "3", "--seed", "1")
+#: As strict as those of models, and as talkative.
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'tool' and loop.first %}{{ raise_exception('no') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content + '' }}{{ m.tool_calls | default([]) | tojson }}{% endfor %}"
+    "{{ tools | tojson }}{{ documents | tojson }}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
 MODES = {
     "echo": (*FLAGS, "--mode", "echo"),
     "random": (*FLAGS, "--max-waiting-queue-length", "2"),
@@ -35,6 +41,7 @@ MODES = {
         *(*FLAGS, "--mode", "echo", "--strict-context", "--enable-force-include-usage"),
         *("--max-logprobs", "-1"),
     ),
+    "templated": (*FLAGS, "--mode", "echo", "--trust-request-chat-template", "--chat-template", TEMPLATE),
 }
 #: What may be before all routes.
 GATES = (
