@@ -64,17 +64,21 @@ def chat_prompt(context: Context, chat: ChatRequest) -> Generator[Any, None, tup
 
     Raises ApiError.
     """
-    refuse_untrusted(chat, context.config.trust_request_chat_template)
     if context.render_service is not None:
+        refuse_untrusted(chat, context.config.trust_request_chat_template)
         return (yield from chat_ids(context, chat))
+    _refuse(context, chat)
+    text = yield from chat_text(context, chat)
+    return (yield from text_prompt(context, chat, text)), None
+
+
+def _refuse(context: Context, chat: ChatRequest) -> None:
+    """Raise the ApiError for what is wrong with a chat before it is rendered."""
+    refuse_untrusted(chat, context.config.trust_request_chat_template)
     media = media_tokens(chat.messages)
     if media > context.limits.max_model_len:
         # Here, since what is rendered has a word for each of these tokens.
         raise over_context(media, context.limits)
-    text = render_chat(chat.messages) if context.templates is None else (yield from chat_text(context, chat))
-    if is_short(context, chat, text):
-        return Prompt(context.tokenizer, text), None
-    return (yield from text_prompt(context, chat, text)), None
 
 
 def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[Any, None, Conversation]:
@@ -82,7 +86,17 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
 
     Raises ApiError.
     """
-    prompt, told = yield from chat_prompt(context, chat)
+    told = None
+    if context.templates is None and context.render_service is None:
+        # What `chat_prompt` comes to for nearly all chats, without its steps.
+        _refuse(context, chat)
+        text = render_chat(chat.messages)
+        if is_short(context, chat, text):
+            prompt = Prompt(context.tokenizer, text)
+        else:
+            prompt = yield from text_prompt(context, chat, text)
+    else:
+        prompt, told = yield from chat_prompt(context, chat)
     sampled = sampling(chat, len(prompt), context.limits)
     if sampled.prompt_logprobs is not None and prompt.long:
         yield from prompt.lay_out()

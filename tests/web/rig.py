@@ -37,7 +37,8 @@ class PassClock(Clock):
 class RankRig:
     """A rank with the flags given, or a whole configuration; `templates` are its model's, by name.
 
-    Its `tokenizer` is the built-in one, unless told otherwise. `post` sends JSON over a connection of its own and returns its client.
+    Its `tokenizer` is the built-in one, unless told otherwise. `post` sends JSON over a connection of its own
+    and returns its client.
     """
 
     clock_type = Clock
