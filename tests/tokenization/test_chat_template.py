@@ -92,6 +92,11 @@ def test_what_cannot_be_continued() -> None:
     assert "does not show any content" in refusal("{{ messages[0].role }}", assistant("b"), continued=True)
 
 
+def test_the_mark_of_the_end_in_an_earlier_message_is_only_text() -> None:
+    mark = chat_template._END
+    assert render(SIMPLE, user(mark), assistant("so far"), continued=True).endswith("<assistant>so far")
+
+
 def test_to_continue_changes_no_message() -> None:
     messages = [user([{"type": "text", "text": "a"}])]
     ChatTemplate(LISTING).render(messages, VARIABLES, continued=True)
