@@ -27,7 +27,7 @@ _REMEMBERED = 2_000_000
 
 
 class _Recent:
-    """The ids of texts, those seen last: who counts a prompt may want its ids, and others have the same again.
+    """The ids of texts seen lately: who counts a prompt may want its ids, and others have the same again.
 
     A text of more than half of what is remembered is not.
     """

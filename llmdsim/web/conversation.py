@@ -11,7 +11,6 @@ from llmdsim.reply.plan import Plan
 from llmdsim.tokenization.chat import last_text, render_chat
 from llmdsim.tokenization.media import media_tokens
 from llmdsim.tokenization.prompt import Prompt
-from llmdsim.tokenization.steps import Step
 from llmdsim.web.chat_request import ChatRequest, refuse_untrusted
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import over_context
