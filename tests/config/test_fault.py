@@ -7,7 +7,8 @@ import re
 import pytest
 
 from llmdsim.config import ConfigError, parse
-from llmdsim.config.fault import KINDS, LONGEST_TEXT, Fault, parse_fault
+from llmdsim.config.fault import KINDS, Fault, parse_fault
+from llmdsim.config.fault_text import LONGEST_TEXT
 
 
 def test_everything_a_fault_may_say() -> None:
