@@ -78,6 +78,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     from llmdsim.services.dataset import DatasetService  # noqa: PLC0415
     from llmdsim.services.drain import Drain  # noqa: PLC0415
     from llmdsim.services.handing_over import HeldListeners  # noqa: PLC0415
+    from llmdsim.services.kv_events import KvEvents  # noqa: PLC0415
     from llmdsim.services.listeners import Listeners  # noqa: PLC0415
     from llmdsim.services.messages import Server  # noqa: PLC0415
     from llmdsim.services.rank import Rank  # noqa: PLC0415
@@ -136,6 +137,10 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         ClockService(clock),
         *ranks,
         *[RankLog(rank, logs, clock) for rank in ranks],
+        *[
+            KvEvents(rank, opened, clock, reactor, foreground)
+            for rank, opened in zip(ranks, listeners, strict=True)
+        ],
         *listeners,
         *held,
         crew,

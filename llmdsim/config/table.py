@@ -606,12 +606,45 @@ class Config:
         "", "Seed of block hashes", env="PYTHONHASHSEED", group="KV cache", effective=True
     )
     zmq_endpoint: str = option(
-        "tcp://127.0.0.1:5557", "ZeroMQ address that events are published to; empty is none", group="KV cache"
+        "tcp://127.0.0.1:5557",
+        "ZeroMQ address that events are published to; empty is none",
+        group="KV cache",
+        effective=True,
+    )
+    zmq_socket: Literal["auto", "bind", "connect"] = option(
+        "auto",
+        "Wait at the ZeroMQ address for subscribers, or connect to it; auto is vLLM's rule, by which *, ::, "
+        "ipc and inproc are waited at",
+        group="KV cache",
+        effective=True,
     )
     zmq_max_connect_attempts: int = option(
-        0, "Attempts to reach the ZeroMQ address", low=0, high=10, group="KV cache"
+        0,
+        "Attempts in a row to connect to the ZeroMQ address, after which it is left alone; 0 is no limit",
+        low=0,
+        high=10,
+        group="KV cache",
+        effective=True,
     )
-    event_batch_size: int = option(16, "Events sent in one message at most", low=1, group="KV cache")
+    zmq_hwm: int = option(
+        100_000,
+        "Batches of events that may wait for one subscriber, who misses more",
+        low=1,
+        high=10_000_000,
+        group="KV cache",
+        effective=True,
+    )
+    event_batch_size: int = option(
+        16, "Events sent in one message at most", low=1, group="KV cache", effective=True
+    )
+    event_flush_interval: Duration = option(
+        0.0,
+        "How long events may wait for more to fill a message; 0 is until the end of the engine's pass",
+        low=0.0,
+        high=60.0,
+        group="KV cache",
+        effective=True,
+    )
     kv_event_format: Literal["map", "array"] = option(
         "map",
         "How events are encoded: as maps, or as arrays, like vLLM before June 2026 and llm-d-inference-sim",
@@ -638,9 +671,41 @@ class Config:
         effective=True,
     )
     kv_events_replay_endpoint: str = option(
-        "", "ZeroMQ address that answers replay requests; empty is none", group="KV cache"
+        "", "ZeroMQ address that answers replay requests; empty is none", group="KV cache", effective=True
     )
-    kv_events_replay_queue_size: int = option(1024, "Event batches kept for replay", low=1, group="KV cache")
+    kv_events_replay_queue_size: int = option(
+        1024, "Event batches kept for replay", low=1, high=10_000_000, group="KV cache", effective=True
+    )
+    kv_events_topic: str = option(
+        "",
+        "Topic of events; empty is kv@IP:PORT@MODEL, as routers expect it",
+        group="KV cache",
+        effective=True,
+    )
+    kv_events_config: Json | None = option(
+        None,
+        "vLLM's; enable_kv_cache_events in it has the KV cache simulated too; what it leaves out is as in "
+        "vLLM, unless a flag says it",
+        group="KV cache",
+        effective=True,
+    )
+    kv_event_fault_rate: float = option(
+        0.0,
+        "Percentage of event batches that meet one of --kv-event-faults",
+        low=0.0,
+        high=100.0,
+        runtime=True,
+        group="KV cache",
+        effective=True,
+    )
+    kv_event_faults: tuple[str, ...] = option(
+        (),
+        "Faults of the publisher to choose from, as in 'drop' or 'delay; for=200ms'; docs/kv-events.md has "
+        "the kinds",
+        runtime=True,
+        group="KV cache",
+        effective=True,
+    )
 
     # -- Failures --------------------------------------------------------------------------------------------
     failure_injection_rate: int = option(
@@ -975,6 +1040,10 @@ class Config:
         resolve = partial(object.__setattr__, self)
         if self.num_gpu_blocks_override is not None and "kv_cache_size" not in self.given:
             resolve("kv_cache_size", self.num_gpu_blocks_override - 1)
+        events = self.kv_events_config or {}
+        if events.get("enable_kv_cache_events") is True and "enable_kvcache" not in self.given:
+            # vLLM's users have a cache without asking for it.
+            resolve("enable_kvcache", True)
         if self.enable_prefix_caching and "enable_kvcache" not in self.given:
             resolve("enable_kvcache", True)
         if self.enable_kvcache and "enable_prefix_caching" not in self.given:

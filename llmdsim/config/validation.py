@@ -6,11 +6,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from llmdsim.config.durations import format_duration
+from llmdsim.config.event_fault import parse_event_fault
 from llmdsim.config.fake_metrics import read_fake_metrics
 from llmdsim.config.fault import parse_fault
 from llmdsim.config.klog import SEVERITIES, patterns, severity
+from llmdsim.config.kv_events import kv_event_faults
 from llmdsim.config.kv_transfer import kv_transfer_fault
 from llmdsim.config.option import ConfigError
+from llmdsim.config.ranks import rank_numbers
 from llmdsim.config.table import Config
 
 SPREAD: Final = 0.3
@@ -98,11 +101,12 @@ def _broken(config: Config) -> Iterator[str]:
         )
     if config.enable_kvcache and not config.kv_cache_size:
         yield "--kv-cache-size: a cache without blocks cannot serve anything"
-    if _overlap(config.zmq_endpoint, config.kv_events_replay_endpoint, ranks):
-        yield (
-            f"--kv-events-replay-endpoint: {config.kv_events_replay_endpoint!r} uses a port of "
-            f"--zmq-endpoint {config.zmq_endpoint!r} ({ranks} each)"
-        )
+    yield from kv_event_faults(config, rank_numbers(config))
+    for fault in config.kv_event_faults:
+        try:
+            parse_event_fault(fault)
+        except ValueError as problem:
+            yield f"--kv-event-faults: {problem}"
 
 
 def _lora_modules(config: Config) -> Iterator[str]:
@@ -141,15 +145,6 @@ def _klog(config: Config) -> Iterator[str]:
         patterns(config.vmodule)
     except ValueError:
         yield f"--vmodule: {config.vmodule!r} is not pattern=N,... with N of at least 0"
-
-
-def _overlap(publish: str, replay: str, ranks: int) -> bool:
-    """Whether two TCP endpoints share a port; each rank takes the next one."""
-    ports = [re.fullmatch(r"tcp://.*:([0-9]{1,5})", endpoint) for endpoint in (publish, replay)]
-    if None in ports:
-        return False
-    first, second = (int(port[1]) for port in ports if port)
-    return abs(first - second) < ranks
 
 
 def _flag(field: str) -> str:

@@ -11,6 +11,7 @@ from llmdsim.metrics.engine import (
     transfer_blocks,
 )
 from llmdsim.metrics.http_requests import HttpRequests
+from llmdsim.metrics.kv_events import kv_event_blocks
 from llmdsim.metrics.lora import lora_blocks
 from llmdsim.metrics.process import process_blocks
 from llmdsim.metrics.scripted import Scripted
@@ -24,6 +25,7 @@ __all__ = [
     "cache_config_block",
     "engine_blocks",
     "kv_block_blocks",
+    "kv_event_blocks",
     "lora_blocks",
     "own_blocks",
     "process_blocks",

@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet import error
+from twisted.internet.address import UNIXAddress
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.endpoints import AdoptedStreamServerEndpoint, UNIXServerEndpoint, serverFromString
 from twisted.internet.interfaces import IListeningPort
@@ -74,6 +75,12 @@ class Listeners(Service):
             use_direct_send(port)
         self.addresses = [port.getHost() for port in self.ports]
         self.admin_addresses = [port.getHost() for port in self.admin_ports]
+
+    @property
+    def tcp_port(self) -> int | None:
+        """That of the first public port that is no Unix socket."""
+        ports = [address.port for address in self.addresses if not isinstance(address, UNIXAddress)]
+        return ports[0] if ports else None
 
     @property
     def _all(self) -> list[IListeningPort]:

@@ -19,6 +19,7 @@ from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
 from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import Transfers
+from llmdsim.kvevents.counts import EventCounts
 from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
 from llmdsim.services.rank_metrics import RankMetrics
@@ -104,7 +105,8 @@ class Rank(Service):
             self._repace,
             self.context.transfers.configure,
         ]
-        self.metrics = metrics = RankMetrics(self.context, author, str(self.number), clock)
+        self.event_counts = EventCounts()
+        self.metrics = metrics = RankMetrics(self.context, author, str(self.number), self.event_counts, clock)
         gate = Gate(config)
         app = new_app()
         for routes in (

@@ -19,6 +19,7 @@ from llmdsim.services.dataset import DatasetService
 from llmdsim.services.drain import Drain
 from llmdsim.services.exit_code import ExitCode
 from llmdsim.services.handing_over import handed_over
+from llmdsim.services.kv_events import KvEvents
 from llmdsim.services.listeners import Listeners
 from llmdsim.services.messages import LOGGED, Handover
 from llmdsim.services.rank import Rank
@@ -69,6 +70,7 @@ def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
         ClockService(clock),
         rank,
         RankLog(rank, logs, clock),
+        KvEvents(rank, listeners, clock, reactor, foreground=True),
         listeners,
         drain,
         Watchdog(rank, drain, clock),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from llmdsim.config.kv_events import kv_event_settings
 from llmdsim.config.kv_transfer import disaggregates
+from llmdsim.kvevents.counts import EventCounts
 from llmdsim.metrics import (
     Block,
     Collector,
@@ -14,6 +16,7 @@ from llmdsim.metrics import (
     cache_config_block,
     engine_blocks,
     kv_block_blocks,
+    kv_event_blocks,
     lora_blocks,
     own_blocks,
     process_blocks,
@@ -29,8 +32,11 @@ class RankMetrics:
     `engine` is the label by which the rank is known; `clock` is an `IReactorTime`.
     """
 
-    def __init__(self, context: Context, author: Author, engine: str, clock: Any) -> None:
+    def __init__(
+        self, context: Context, author: Author, engine: str, events: EventCounts, clock: Any
+    ) -> None:
         self._context = context
+        self._events = events
         self._engine = engine
         self._clock = clock
         self.http_requests = HttpRequests(clock.seconds)
@@ -62,8 +68,13 @@ class RankMetrics:
             *process_blocks(),
             *([] if context.config.disable_log_stats else self._vllm()),
             *own_blocks([(self._engine, context.stats, author)], lambda: context.config.speed),
+            *self._kv_events(),
             self.http_requests,
         ]
+
+    def _kv_events(self) -> list[Block]:
+        publishes = kv_event_settings(self._context.config).publishes
+        return kv_event_blocks(self._engine, self._events) if publishes else []
 
     def _vllm(self) -> list[Block]:
         context, config = self._context, self._context.config

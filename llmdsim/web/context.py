@@ -74,6 +74,8 @@ class Context:
     render_service: RenderService | None = None
     #: What a dataset says; None where there is none.
     stored: StoredReplies | None = None
+    #: Where events of the KV cache are published, by rank as text, in vLLM's words.
+    kv_event_sources: dict[str, object] = field(default_factory=dict)
     #: Called with the new configuration when it has been changed.
     on_config: list[Callable[[Config], None]] = field(default_factory=list)
     names: tuple[str, ...] = field(init=False)

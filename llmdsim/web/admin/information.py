@@ -57,8 +57,8 @@ class Information:
         request.respond(200, json(body))
 
     def kv_event_sources(self, request: Request) -> None:
-        """Where events of the KV cache are published, by rank: nowhere yet."""
-        request.respond(200, b"{}")
+        """Where events of the KV cache are published, by rank."""
+        request.respond(200, json(self._context.kv_event_sources))
 
     def query(self, request: Request) -> None:
         """Engines' ids by rank, as Mooncake's bootstrap server tells them."""

@@ -1,0 +1,186 @@
+"""Publishes the events of one rank's KV cache."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from llmdsim.config import Config
+from llmdsim.config.kv_events import binds, kv_event_settings, why_nothing_is_published
+from llmdsim.kvevents.batching import Batcher
+from llmdsim.kvevents.faults import EventFaults
+from llmdsim.kvevents.publisher import Publisher
+from llmdsim.kvevents.replay import Replay
+from llmdsim.kvevents.topic import host_address, topic_of
+from llmdsim.kvevents.transport import Transport, TransportError
+from llmdsim.kvevents.window import Window
+from llmdsim.kvevents.wire import encoder
+from llmdsim.services.listeners import Listeners, StartFailure
+from llmdsim.services.rank import Rank
+
+log = Logger()
+
+
+def over_zeromq(reactor: Any) -> Transport:
+    """Sockets of ZeroMQ."""
+    # Takes 40 ms to load, and the reactor that is there by then.
+    from llmdsim.kvevents.txzmq_transport import TxzmqTransport  # noqa: PLC0415
+
+    return TxzmqTransport(reactor)
+
+
+class KvEvents(Service):
+    """Takes what the engine of `rank` tells of its blocks, where events are configured.
+
+    `listeners` are the rank's, `clock` is an `IReactorTime`. `foreground` decides how a failure ends the
+    process, as for `Listeners`; `transport` makes the sockets, as the service starts.
+    """
+
+    def __init__(
+        self,
+        rank: Rank,
+        listeners: Listeners,
+        clock: Any,
+        reactor: Any,
+        foreground: bool,
+        transport: Callable[[Any], Transport] = over_zeromq,
+    ) -> None:
+        self._rank = rank
+        self._listeners = listeners
+        self._clock = clock
+        self._reactor = reactor
+        self._foreground = foreground
+        self._make_transport = transport
+        self._settings = kv_event_settings(rank.config)
+        self._transport: Transport | None = None
+        self._faults: EventFaults
+        self._publisher: Publisher
+        self._batcher: Batcher
+        self._replay: Replay
+
+    def startService(self) -> None:
+        super().startService()  # type: ignore[no-untyped-call]
+        settings = self._settings
+        why_not = why_nothing_is_published(self._rank.config)
+        if why_not:
+            log.warn("{why_not}", why_not=why_not)
+        if not settings.publishes or not (settings.endpoint or settings.replay_endpoint):
+            return
+        self._transport = self._make_transport(self._reactor)
+        try:
+            self._open(self._transport)
+        except StartFailure as failure:
+            if not self._foreground:
+                raise
+            # The log has taken `sys.stderr` over by now.
+            print(f"llmdsim: {failure}", file=sys.__stderr__, flush=True)
+            raise SystemExit(1) from None
+
+    def stopService(self) -> Deferred[None] | None:
+        """Fires when events that were still to be sent have left."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return None
+        self._rank.driver.on_records = None
+        self._batcher.flush()
+        self._publisher.release()
+        self._replay.stop()
+        return transport.close()
+
+    def _open(self, transport: Transport) -> None:
+        """Open the sockets and have events go there. Raises StartFailure."""
+        rank, config, settings, clock = self._rank, self._rank.config, self._settings, self._clock
+        topic, counts = self._topic(), rank.event_counts
+        window = Window(settings.buffer_steps if settings.replay_endpoint else 0)
+        self._replay = Replay(window, topic.encode(), counts, clock)
+        endpoint, replay_endpoint, socket = "", "", None
+        try:
+            if settings.endpoint:
+                endpoint = settings.endpoint
+                socket, opened = transport.publish(
+                    endpoint,
+                    bind=binds(config, endpoint),
+                    hwm=settings.hwm,
+                    attempts=config.zmq_max_connect_attempts,
+                )
+                endpoint = _told(endpoint, opened)
+            if settings.replay_endpoint:
+                replay_endpoint = settings.replay_endpoint
+                self._replay.socket, opened = transport.answer(replay_endpoint, self._replay.received)
+                replay_endpoint = _told(replay_endpoint, opened)
+        except TransportError as problem:
+            raise StartFailure(f"KV events: {replay_endpoint or endpoint}: {problem}") from None
+        self._faults = EventFaults(config, counts)
+        encode = encoder(config, rank.number).batch
+        self._publisher = Publisher(
+            lambda records: encode(records, time.time()),
+            topic.encode(),
+            socket,
+            window,
+            self._faults,
+            counts,
+            clock,
+        )
+        self._batcher = Batcher(config.event_batch_size, clock, self._publisher.publish)
+        self._configure(config)
+        rank.context.on_config.append(self._configure)
+        rank.driver.on_records = self._batcher.add
+        if socket is not None:
+            rank.context.kv_event_sources[str(rank.number)] = {
+                "enable_kv_cache_events": True,
+                "publisher": "zmq",
+                "endpoint": endpoint,
+                "replay_endpoint": replay_endpoint or None,
+                "buffer_steps": settings.buffer_steps,
+                "hwm": settings.hwm,
+                "max_queue_size": settings.max_queue_size,
+                "topic": topic,
+            }
+        log.info(
+            "KV events: topic {topic}, published at {endpoint}, replay at {replay}",
+            topic=json.dumps(topic, ensure_ascii=False),
+            endpoint=endpoint or "no address",
+            replay=replay_endpoint or "no address",
+        )
+
+    def _configure(self, config: Config) -> None:
+        """Follow `config` in what may change."""
+        self._faults.configure(config)
+        self._publisher.speed = config.speed
+        self._batcher.interval = config.event_flush_interval / config.speed
+
+    def _topic(self) -> str:
+        rank, settings = self._rank, self._settings
+        if settings.topic is not None:
+            return settings.topic
+        ip = rank.config.pod_ip
+        if not ip:
+            ip = host_address(rank.config.host)
+            log.warn("KV events: POD_IP is not set; the topic tells {ip}", ip=ip)
+        model = rank.context.model
+        if "@" in model:
+            log.warn(
+                "KV events: the model's name {model} has an @, by which llm-d's router cannot tell the "
+                "topic's parts apart",
+                model=model,
+            )
+        return topic_of(ip, self._listeners.tcp_port or rank.config.port, model)
+
+
+def _told(address: str, opened: str) -> str:
+    """`address`, or where the system chose a port, with that and a host to connect to (as vLLM tells it)."""
+    if not address.startswith("tcp://") or not address.endswith(":0"):
+        return address
+    host, port = address.removeprefix("tcp://").removesuffix(":0"), opened.rpartition(":")[2]
+    if host in ("*", "[::]", "0.0.0.0"):
+        own = host_address("")
+        host = f"[{own}]" if ":" in own else own
+    return f"tcp://{host}:{port}"
