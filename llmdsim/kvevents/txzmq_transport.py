@@ -88,6 +88,7 @@ class _Socket(ZmqConnection):  # type: ignore[misc] # txzmq has no types
 
     def open(self, address: str, bind: bool) -> str:
         """Bind or connect; the address as it came out. Raises TransportError."""
+        self.read_soon()
         try:
             if "[" in address or "::" in address:
                 self.socket.set(zmq.IPV6, 1)
