@@ -31,7 +31,7 @@ _TCP: Final = re.compile(r"(tcp://.*):([0-9]{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class KvEventSettings:
-    """What one rank does with its events.
+    """What one rank does with its events: nothing, unless it `publishes`.
 
     Addresses are its own ones, and empty where there are none. `topic` is None for `kv@IP:port@model`;
     `max_queue_size` is only told.
@@ -54,11 +54,12 @@ def kv_event_settings(config: Config) -> KvEventSettings:
     def of(member: str) -> Any:
         return _chosen(config, member)
 
-    publishes = config.enable_kvcache and (document is None or _enables(document))
+    enabled = config.enable_kvcache and (document is None or _enables(document))
+    endpoint, replay = of("endpoint"), of("replay_endpoint") or ""
     return KvEventSettings(
-        publishes=publishes,
-        endpoint=rank_address(of("endpoint"), rank),
-        replay_endpoint=rank_address(of("replay_endpoint") or "", rank),
+        publishes=enabled and bool(endpoint or replay),
+        endpoint=rank_address(endpoint, rank),
+        replay_endpoint=rank_address(replay, rank),
         buffer_steps=of("buffer_steps"),
         hwm=of("hwm"),
         max_queue_size=of("max_queue_size"),
@@ -97,7 +98,9 @@ def why_nothing_is_published(config: Config) -> str | None:
     if not config.enable_kvcache:
         for field in ("kv_events_config", "zmq_endpoint", "kv_events_replay_endpoint", "kv_events_topic"):
             if field in config.given and getattr(config, field):
-                return f"--{field.replace('_', '-')}: no events are published without --enable-kvcache"
+                return f"--{_name(field)}: no events are published without --enable-kvcache"
+    elif not config.enable_prefix_caching and kv_event_settings(config).publishes:
+        return "--enable-prefix-caching is off, so no blocks are ever published"
     return None
 
 

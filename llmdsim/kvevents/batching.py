@@ -11,8 +11,8 @@ from llmdsim.engine.kvcache.records import Record
 class Batcher:
     """Calls `publish` with at most `size` events, in the order in which they came.
 
-    `interval` is how many seconds events may wait for others, and may change; with 0 what a pass of the engine gave leaves
-    with it. `clock` is an `IReactorTime`.
+    `interval` is how many seconds events may wait for others, and may change; with 0 what a pass of the
+    engine gave leaves with it. `clock` is an `IReactorTime`.
     """
 
     def __init__(self, size: int, clock: Any, publish: Callable[[list[Record]], None]) -> None:

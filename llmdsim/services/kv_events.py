@@ -71,7 +71,7 @@ class KvEvents(Service):
         why_not = why_nothing_is_published(self._rank.config)
         if why_not:
             log.warn("{why_not}", why_not=why_not)
-        if not settings.publishes or not (settings.endpoint or settings.replay_endpoint):
+        if not settings.publishes:
             return
         self._transport = self._make_transport(self._reactor)
         try:
@@ -90,6 +90,7 @@ class KvEvents(Service):
         if transport is None:
             return None
         self._rank.driver.on_records = None
+        self._batcher.add(self._rank.engine.drain_events())
         self._batcher.flush()
         self._publisher.release()
         self._replay.stop()

@@ -9,6 +9,7 @@ from uuid import uuid4
 from twisted.application.service import Service
 
 from llmdsim.config import Config
+from llmdsim.config.kv_events import kv_event_settings
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
 from llmdsim.engine.kvcache import KvCache
@@ -166,7 +167,7 @@ def _kv_cache(config: Config, stats: Stats, seconds: Callable[[], float]) -> KvC
     if not config.enable_kvcache:
         return None
     names_blocks = None
-    if config.zmq_endpoint or config.kv_events_replay_endpoint:
+    if kv_event_settings(config).publishes:
         model = config.served_model_name[0]
         names_blocks = hasher(config.prefix_caching_hash_algo, config.hash_seed, model)
     pool = Pool(config.kv_cache_size)

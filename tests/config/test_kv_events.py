@@ -223,6 +223,7 @@ def test_ranks_are_apart_whether_they_are_started_together_or_alone() -> None:
         (["--enable-kvcache=false"], ON, "--kv-events-config: no events are published without --enable-kv"),
         (["--zmq-endpoint", "tcp://*:1"], {}, "--zmq-endpoint: no events are published without --enable-kv"),
         (["--zmq-endpoint="], {}, None),
+        (["--enable-kvcache", "--no-enable-prefix-caching", "--zmq-endpoint="], {}, None),
     ],
 )
 def test_what_publishes_nothing_is_told(
@@ -236,3 +237,11 @@ def test_what_publishes_nothing_is_told(
         assert why is not None
         assert expected in why
         assert not kv_event_settings(asked).publishes
+
+
+@pytest.mark.parametrize(("flags", "document"), [(["--enable-kvcache"], {}), ([], ON)])
+def test_without_prefix_caching_nobody_hears_of_blocks(flags: list[str], document: dict[str, Any]) -> None:
+    asked = config(*flags, "--no-enable-prefix-caching", **document)
+    assert "--enable-prefix-caching is off" in str(why_nothing_is_published(asked))
+    # News that all was cleared goes out, as in vLLM.
+    assert kv_event_settings(asked).publishes
