@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import select
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,8 +303,36 @@ def test_a_taken_port_ends_the_start_with_one_line(rank: int) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_connecting_to_nobody_delays_nothing_and_is_told() -> None:
-    with Daemon(*CACHE, "--zmq-endpoint", f"tcp://127.0.0.1:{free_port()}", environ=POD) as daemon:
+def test_the_documents_example_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "kv-events.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert example.count("5557") == 1
+    port = free_port()
+    with Daemon(*CACHE, "--zmq-endpoint", f"tcp://*:{port}", environ=POD) as daemon:
+        reader = subprocess.Popen(
+            [sys.executable, "-c", example.replace("5557", str(port))],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert reader.stdout is not None
+
+            def told() -> bool:
+                complete(daemon.client)
+                return bool(select.select([reader.stdout], [], [], 0.1)[0])
+
+            eventually(told, 10)
+            assert re.fullmatch(
+                rf"kv@10\.0\.0\.1:{daemon.port}@m \d+ 0 BlockStored\n", reader.stdout.readline()
+            )
+        finally:
+            reader.kill()
+            reader.communicate()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
+def test_connecting_to_nobody_delays_nothing_and_is_told(host: str) -> None:
+    with Daemon(*CACHE, "--zmq-endpoint", f"tcp://{host}:{free_port()}", environ=POD) as daemon:
         complete(daemon.client)
         eventually(lambda: "nobody listens at" in daemon.stderr)
         assert daemon.client.metrics().value("llmdsim:kv_event_batches_total") == 1

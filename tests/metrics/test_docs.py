@@ -7,7 +7,15 @@ from pathlib import Path
 
 from llmdsim.config import parse
 from llmdsim.engine.stats import Stats
-from llmdsim.metrics import Collector, HttpRequests, lora_blocks, own_blocks, transfer_blocks
+from llmdsim.kvevents.counts import EventCounts
+from llmdsim.metrics import (
+    Collector,
+    HttpRequests,
+    kv_event_blocks,
+    lora_blocks,
+    own_blocks,
+    transfer_blocks,
+)
 from llmdsim.reply.author import Author
 from llmdsim.tokenization import BuiltinTokenizer
 from tests.engine.rig import Rig
@@ -25,6 +33,7 @@ def test_every_family_and_label_value_is_documented() -> None:
     others = Collector(
         [
             *own_blocks([("0", stats, author)]),
+            *kv_event_blocks("0", EventCounts()),
             *transfer_blocks("m", [("0", stats)], early=True),
             HttpRequests(lambda: 0.0),
             *lora_blocks(Rig().engine, 1, {}, lambda: 0.0, lambda: True, as_vllm=False),
