@@ -90,7 +90,6 @@ class KvEvents(Service):
         if transport is None:
             return None
         self._rank.driver.on_records = None
-        self._batcher.add(self._rank.engine.drain_events())
         self._batcher.flush()
         self._publisher.release()
         self._replay.stop()
