@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -120,11 +120,20 @@ class Replayer(Socket):
         return list(self.answer())
 
 
-def joined(subscriber: Subscriber, provoke: Any, patience: float = PATIENCE) -> list[Batch]:
-    """Call `provoke` until the subscriber gets what it makes, and return that: joining takes a moment."""
+def joined(
+    subscriber: Subscriber, provoke: Callable[[], Callable[[Batch], bool]], patience: float = PATIENCE
+) -> list[Batch]:
+    """Call `provoke` until the subscriber gets anything, since joining takes a moment, and then once more.
+
+    Returns what it got, up to the batch of the last call, which is the one that `provoke` gave a test for.
+    """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         provoke()
         if subscriber.socket.poll(50):
-            return subscriber.rest()
+            is_last = provoke()
+            found = [subscriber.next()]
+            while not is_last(found[-1]):
+                found.append(subscriber.next())
+            return found
     raise AssertionError(f"nothing in {patience} s")
