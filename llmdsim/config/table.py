@@ -1000,8 +1000,8 @@ class Config:
     )
     vllm_server_dev_mode: bool = option(
         False,
-        "Development mode, without which /sleep has no effect and /admin/crash is refused; all routes are "
-        "there anyway",
+        "Development mode, without which /sleep has no effect and /admin/crash and /admin/kv are refused; "
+        "all routes are there anyway",
         env="VLLM_SERVER_DEV_MODE",
         group="Pod",
         effective=True,

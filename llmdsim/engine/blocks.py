@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from llmdsim.engine.kvcache import PLAIN, BlockTable, Content, KvCache
+from llmdsim.engine.adapters import Adapter
+from llmdsim.engine.kvcache import PLAIN, BlockTable, Content, KvCache, MediaSpan
 from llmdsim.engine.kvcache.cache import WIDTH
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
@@ -117,9 +118,13 @@ class Blocks:
 
 def content_of(sequence: Sequence) -> Content:
     """What besides its tokens distinguishes the blocks of `sequence`."""
-    adapter = sequence.adapter
+    return content(sequence.adapter, sequence.cache_salt, sequence.media)
+
+
+def content(adapter: Adapter | None, salt: str | None, media: tuple[MediaSpan, ...]) -> Content:
+    """What besides its tokens distinguishes the blocks of a prompt."""
     if adapter is None:
-        if sequence.cache_salt is None and not sequence.media:
+        if salt is None and not media:
             return PLAIN
-        return Content(salt=sequence.cache_salt, media=sequence.media)
-    return Content((adapter.name, adapter.path), adapter.id, sequence.cache_salt, sequence.media)
+        return Content(salt=salt, media=media)
+    return Content((adapter.name, adapter.path), adapter.id, salt, media)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain
 
 from llmdsim.engine.kvcache.records import BlockHash
 
@@ -55,6 +56,10 @@ class Pool:
     def free(self) -> int:
         """Blocks that no sequence holds."""
         return self.total - self.used
+
+    def blocks(self) -> list[Block]:
+        """All blocks that can be found, those of equal content last."""
+        return [*self.cached.values(), *chain.from_iterable(self._twins.values())]
 
     def reserve(self, blocks: int) -> Sequence[BlockHash]:
         """Take so many blocks, of which there are as many free; returns the hashes of what had to go."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from klein import Klein
 
-from llmdsim.web.admin import aborting, caches, configuration, crash, information, pause, sleep, workers
+from llmdsim.web.admin import aborting, caches, configuration, crash, information, kv, pause, sleep, workers
 from llmdsim.web.context import Context
 
 
@@ -21,6 +21,7 @@ class Admin:
             workers.Workers(),
             configuration.Configuration(context),
             crash.Crash(context),
+            kv.Kv(context),
         )
 
     def mount(self, app: Klein) -> None:

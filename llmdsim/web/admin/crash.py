@@ -7,8 +7,9 @@ from klein import Klein
 from twisted.logger import Logger
 
 from llmdsim.web.admin.bodies import read_body
+from llmdsim.web.admin.development import require_development
 from llmdsim.web.context import Context
-from llmdsim.web.errors import ApiError, shown
+from llmdsim.web.errors import shown
 from llmdsim.web.takes import takes
 from llmdsim.wire.request import Request
 
@@ -35,8 +36,7 @@ class Crash:
     def crash(self, request: Request) -> None:
         """Have the engine die as by a fault of its own; 403 outside development mode."""
         body = read_body(CrashRequest, request) if request.body else CrashRequest()
-        if not self._context.config.vllm_server_dev_mode:
-            raise ApiError(403, "Crashing the engine takes development mode: VLLM_SERVER_DEV_MODE=1.")
+        require_development(self._context.config, "Crashing the engine")
         suspension = self._context.suspension
         suspension.require_life()
         log.critical("the engine died: {reason}", reason=shown(body.message))

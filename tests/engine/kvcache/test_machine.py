@@ -187,6 +187,7 @@ class CacheMachine(RuleBasedStateMachine):
         pool = self.cache.pool
         assert pool.used == len(held) == pool.total - len(self.reference.free)
         assert pool.free == len(self.reference.free)
+        assert sorted(self.numbered(pool.blocks())) == sorted(self.reference.held)
         assert self.cache.usage == len(held) / pool.total
 
     @invariant()
