@@ -456,6 +456,13 @@ class Config:
     kv_cache_transfer_time_std_dev: Duration = option(
         0.0, "Standard deviation of a transfer by tokens", runtime=True, group="Latency", effective=True
     )
+    kv_offloading_time_per_token: Duration = option(
+        0.0,
+        "Time for each prompt token whose blocks come back from CPU memory, before the rest is prefilled",
+        runtime=True,
+        group="Latency",
+        effective=True,
+    )
     time_to_generate_image: Duration = option(
         0.0, "Time an image takes (omni)", runtime=True, group="Latency", effective=True
     )
@@ -566,6 +573,16 @@ class Config:
         "given alone it switches that on",
         group="KV cache",
         effective=True,
+    )
+    kv_offloading_size: float | None = option(
+        None,
+        "GiB of CPU memory for copies of KV blocks; none by default",
+        low=0.0,
+        group="KV cache",
+        effective=True,
+    )
+    kv_offloading_backend: Literal["native", "lmcache"] = option(
+        "native", "Told in metrics; changes nothing else", group="KV cache", effective=True
     )
     global_cache_hit_threshold: float = option(
         0.0,

@@ -36,7 +36,11 @@ class Blocks:
             tokens += sequence.revealed
         content = content_of(sequence)
         found = cache.find(data, content) if sequence.reads_cache else []
-        cached = len(found) * cache.block_size
+        here = cached = len(found) * cache.block_size
+        loaded = 0
+        if cache.host is not None and sequence.reads_cache:
+            loaded = cache.hosted(data, content, found) * cache.block_size
+            cached += loaded
         threshold = sequence.cache_hit_threshold
         starts = not first or threshold is None or cached >= threshold * tokens
         if starts:
@@ -45,16 +49,20 @@ class Blocks:
                 return False
             sequence.table = table
             sequence.resident_tokens = cached
+            sequence.loaded_tokens = loaded
         if first:
             sequence.cached_tokens = cached
+            sequence.host_tokens = loaded
             if cache.shares and sequence.reads_cache:
                 stats.prefix_cache_queries += tokens
-                stats.prefix_cache_hits += cached
+                stats.prefix_cache_hits += here
+                if cache.host is not None:
+                    stats.host.look_up(tokens - here, loaded)
         if not starts:
             return True
         if sequence.remote_prefill is None or not first:
-            if tokens - cached >= cache.block_size:
-                cache.store(table, data[cached * WIDTH :])
+            if tokens - here >= cache.block_size:
+                cache.store(table, data[here * WIDTH :])
             self._plan(sequence)
         else:
             sequence.grows_at = 1  # when the blocks have been read

@@ -367,6 +367,7 @@ class Engine:
             self._admission.prefill_tokens -= sequence.prompt_tokens
             stats.prompt_tokens += sequence.prompt_tokens
             stats.cached_tokens += sequence.cached_tokens
+            stats.host.loaded += sequence.host_tokens
         if tokens > 1:
             # Tokens that leave together have no gap between them.
             stats.inter_token_latency.observe_times(0.0, tokens - 1)

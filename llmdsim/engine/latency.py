@@ -43,6 +43,8 @@ class LatencySettings(Protocol):
     @property
     def kv_cache_transfer_time_std_dev(self) -> float: ...
     @property
+    def kv_offloading_time_per_token(self) -> float: ...
+    @property
     def time_factor_under_load(self) -> float: ...
     @property
     def max_num_seqs(self) -> int: ...
@@ -62,7 +64,7 @@ _changeable = attrgetter(
     *("inter_token_latency_std_dev", "prefill_overhead", "prefill_time_per_token", "prefill_time_std_dev"),
     *("kv_cache_transfer_latency", "kv_cache_transfer_latency_std_dev", "kv_cache_transfer_time_per_token"),
     *("kv_cache_transfer_time_std_dev", "time_to_generate_image", "time_to_generate_image_std_dev"),
-    *("time_factor_under_load", "speed"),
+    *("kv_offloading_time_per_token", "time_factor_under_load", "speed"),
 )
 
 
@@ -148,6 +150,10 @@ class Latency:
             mean = prompt_tokens * settings.kv_cache_transfer_time_per_token
             return self._varied(mean, settings.kv_cache_transfer_time_std_dev)
         return self._varied(settings.kv_cache_transfer_latency, settings.kv_cache_transfer_latency_std_dev)
+
+    def load_back(self, tokens: int) -> float:
+        """Seconds to have so many tokens' blocks back from the host's memory, whatever the load."""
+        return tokens * self._settings.kv_offloading_time_per_token / self._settings.speed
 
     def gap(self, running: int) -> float:
         """Seconds between one token and the next."""

@@ -76,20 +76,22 @@ class PerRequestPacing:
         if remote is not None and not sequence.preemptions:
             remote.began = now
             lasts = self._transfer(sequence)
-        elif lasts is None:
+        elif lasts is None or sequence.loaded_tokens:
             lasts = self._prefill(sequence, running)
         heappush(self._heap, (now + lasts, next(self._serial), sequence, lasts))
         if sequence.ask.plan is not None:
             self._draw_tail(sequence)
 
     def _prefill(self, sequence: Sequence, running: int) -> float:
-        """How long it takes to compute what is not cached of all its tokens."""
-        tokens = sequence.prompt_tokens + sequence.revealed
-        return self._latency.prefill(tokens, sequence.resident_tokens, running)
+        """How long it takes to load what the host has of all its tokens, and compute what is not cached."""
+        tokens, latency = sequence.prompt_tokens + sequence.revealed, self._latency
+        lasts = latency.prefill(tokens, sequence.resident_tokens, running)
+        return lasts + latency.load_back(sequence.loaded_tokens)
 
     def _transfer(self, sequence: Sequence) -> float:
         """How long it takes to read from another server what is not cached of its prompt."""
-        return self._latency.transfer(sequence.prompt_tokens - sequence.resident_tokens)
+        lasts = self._latency.transfer(sequence.prompt_tokens - sequence.resident_tokens)
+        return lasts + self._latency.load_back(sequence.loaded_tokens)
 
     def _fall_back(self, sequence: Sequence, now: float, running: int) -> None:
         """A transfer has failed: unless that ends the sequence, its prompt is prefilled here."""

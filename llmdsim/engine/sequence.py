@@ -51,7 +51,8 @@ class Sequence:
 
     Its KV blocks are in `table`, where blocks are simulated; when it has revealed `grows_at` tokens it needs
     more of them, or has filled some. `cached_tokens` are those of its prompt that were found in the cache;
-    when it started for the last time, `resident_tokens` were. It was sent back to the queue `preemptions`
+    when it started for the last time, `resident_tokens` were. Of those the host had `host_tokens` and
+    `loaded_tokens`. It was sent back to the queue `preemptions`
     times, and is `resuming` until it goes on.
     """
 
@@ -66,9 +67,11 @@ class Sequence:
         "finish_reason",
         "first_token_at",
         "grows_at",
+        "host_tokens",
         "in_tail",
         "index",
         "last_token_at",
+        "loaded_tokens",
         "media",
         "order",
         "preemptions",
@@ -112,6 +115,8 @@ class Sequence:
         self.revealed = 0
         self.cached_tokens = 0
         self.resident_tokens = 0
+        self.host_tokens = 0
+        self.loaded_tokens = 0
         self.cache_hit_threshold: float | None = None
         self.cache_salt: str | None = None
         self.media: tuple[MediaSpan, ...] = ()

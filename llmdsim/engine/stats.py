@@ -37,6 +37,7 @@ BYTES_BOUNDS = tuple(float(1 << power) for power in range(11, 35, 2))
 DESCRIPTOR_BOUNDS = (
     *(10.0, 20.0, 30.0, 50.0, 75.0, 100.0, 200.0, 400.0, 1000.0, 2000.0, 4000.0, 10000.0, 20000.0, 50000.0),
 )
+OFFLOAD_BOUNDS = (1e6, 5e6, 1e7, 2e7, 4e7, 6e7, 8e7, 1e8, 1.5e8, 2e8)
 BLOCK_TIME_BOUNDS = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0),
     *(300.0, 600.0, 1200.0, 1800.0),
@@ -185,6 +186,26 @@ class TransferStats:
         self.descriptors.observe_times(blocks, 1)
 
 
+class HostStats:
+    """What the host's memory has of prompts: tokens `queried` that the device had not, `hits` as sequences
+    start, and `loaded` by those that reached their first token."""
+
+    __slots__ = ("hits", "load_size", "loaded", "queried")
+
+    def __init__(self) -> None:
+        self.queried = 0
+        self.hits = 0
+        self.loaded = 0
+        self.load_size = Histogram(OFFLOAD_BOUNDS)
+
+    def look_up(self, tokens: int, found: int) -> None:
+        """Count tokens looked up, and those of them that are there and are loaded."""
+        self.queried += tokens
+        self.hits += found
+        if found:
+            self.load_size.observe_times(found * KV_BYTES_PER_TOKEN, 1)
+
+
 class BlockTimes:
     """Of KV blocks that were taken for something else: seconds since they had been taken, since they had been
     used, and from one hit to the next."""
@@ -226,6 +247,7 @@ class Stats:
         "faults",
         "finished",
         "generation_tokens",
+        "host",
         "inference_time",
         "inter_token_latency",
         "kv_cache_usage",
@@ -276,6 +298,7 @@ class Stats:
         self.cached_tokens = 0
         self.transfers = TransferStats(block_size)
         self.block_times = BlockTimes()
+        self.host = HostStats()
         self.generation_tokens = 0
         #: Requests, not sequences, that found the queue full.
         self.refused = 0

@@ -7,6 +7,7 @@ from llmdsim.metrics.engine import (
     cache_config_block,
     engine_blocks,
     kv_block_blocks,
+    offload_blocks,
     own_blocks,
     transfer_blocks,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "kv_block_blocks",
     "kv_event_blocks",
     "lora_blocks",
+    "offload_blocks",
     "own_blocks",
     "process_blocks",
     "transfer_blocks",

@@ -46,8 +46,8 @@ def cache_config(config: Config) -> dict[str, str]:
         "kv_sharing_fast_prefill": False,
         "swa_bounded_replay": True,
         "kv_cache_memory_bytes": None,
-        "kv_offloading_size": None,
-        "kv_offloading_backend": "native",
+        "kv_offloading_size": config.kv_offloading_size,
+        "kv_offloading_backend": config.kv_offloading_backend,
         "_block_size_resolved": True,
     }
     return {name: str(value) for name, value in fields.items()}

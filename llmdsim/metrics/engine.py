@@ -10,6 +10,7 @@ from llmdsim.metrics.block import Block, FamilyBlock, LateBlock
 from llmdsim.metrics.families import (
     BLOCK_FAMILIES,
     FAMILIES,
+    OFFLOAD_FAMILIES,
     TRANSFER_FAMILIES,
     Distribution,
     Family,
@@ -33,6 +34,11 @@ def engine_blocks(
 def kv_block_blocks(model_name: str, ranks: Sequence[tuple[str, Stats]]) -> list[Block]:
     """The families of single KV blocks."""
     return _family_blocks(BLOCK_FAMILIES, model_name, ranks)
+
+
+def offload_blocks(model_name: str, ranks: Sequence[tuple[str, Stats]]) -> list[Block]:
+    """The families of copies of KV blocks in CPU memory."""
+    return _family_blocks(OFFLOAD_FAMILIES, model_name, ranks)
 
 
 def transfer_blocks(model_name: str, ranks: Sequence[tuple[str, Stats]], *, early: bool) -> list[Block]:

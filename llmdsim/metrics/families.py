@@ -64,6 +64,10 @@ def _rejected(limit: Limit, stats: Stats) -> float:
     return stats.rejected[limit]
 
 
+def _external(stats: Stats) -> float:
+    return stats.transfers.loaded + stats.host.loaded
+
+
 def _nothing(_: Stats) -> float:
     """What the simulated vLLM counts and nothing here does yet."""
     return 0
@@ -120,14 +124,14 @@ FAMILIES: tuple[Family, ...] = (
     Scalar(
         "vllm:external_prefix_cache_queries",
         "counter",
-        "Prompt tokens looked up in other instances' caches.",
-        lambda stats: stats.transfers.queried,
+        "Prompt tokens looked up in other instances' caches, and in CPU memory.",
+        lambda stats: stats.transfers.queried + stats.host.queried,
     ),
     Scalar(
         "vllm:external_prefix_cache_hits",
         "counter",
-        "Prompt tokens found in other instances' caches.",
-        lambda stats: stats.transfers.hits,
+        "Prompt tokens found in other instances' caches, and in CPU memory.",
+        lambda stats: stats.transfers.hits + stats.host.hits,
     ),
     Scalar("vllm:mm_cache_queries", "counter", "Images and the like looked up in the cache.", _nothing),
     Scalar("vllm:mm_cache_hits", "counter", "Images and the like found in the cache.", _nothing),
@@ -150,8 +154,8 @@ FAMILIES: tuple[Family, ...] = (
         "source",
         {
             "local_compute": lambda stats: stats.prompt_tokens - stats.cached_tokens,
-            "local_cache_hit": lambda stats: stats.cached_tokens - stats.transfers.loaded,
-            "external_kv_transfer": lambda stats: stats.transfers.loaded,
+            "local_cache_hit": lambda stats: stats.cached_tokens - _external(stats),
+            "external_kv_transfer": _external,
         },
     ),
     Scalar(
@@ -167,7 +171,7 @@ FAMILIES: tuple[Family, ...] = (
         "source",
         {
             "device": lambda stats: stats.prefix_cache_hits,
-            "host": _nothing,
+            "host": lambda stats: stats.host.hits,
             "p2p": lambda stats: stats.transfers.hits,
             "disk": _nothing,
             "external_unspecified": _nothing,
@@ -303,6 +307,21 @@ BLOCK_FAMILIES: tuple[Family, ...] = (
         "vllm:kv_block_reuse_gap_seconds",
         "Seconds between two hits of a KV block, the last four before it was taken for something else.",
         lambda stats: stats.block_times.reuse_gap,
+    ),
+)
+
+#: Those of copies of KV blocks in CPU memory (vLLM's offloading/metrics.py), where there is such memory.
+OFFLOAD_FAMILIES: tuple[Family, ...] = (
+    Scalar(
+        "vllm:kv_offload_load_bytes",
+        "counter",
+        "Bytes of KV blocks that came back from CPU memory.",
+        lambda stats: stats.host.load_size.sum,
+    ),
+    Distribution(
+        "vllm:kv_offload_load_size",
+        "Bytes of the KV blocks that came back from CPU memory for one prompt.",
+        lambda stats: stats.host.load_size,
     ),
 )
 

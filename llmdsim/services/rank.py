@@ -15,10 +15,11 @@ from llmdsim.engine.faults import Faults
 from llmdsim.engine.kvcache import KvCache
 from llmdsim.engine.kvcache.hashing import hasher
 from llmdsim.engine.kvcache.lifetimes import WatchedPool
+from llmdsim.engine.kvcache.offload import HostTier
 from llmdsim.engine.kvcache.pool import Pool
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
-from llmdsim.engine.stats import Stats
+from llmdsim.engine.stats import KV_BYTES_PER_TOKEN, Stats
 from llmdsim.engine.transfers import Transfers
 from llmdsim.kvevents.counts import EventCounts
 from llmdsim.reply.author import Author
@@ -173,7 +174,11 @@ def _kv_cache(config: Config, stats: Stats, seconds: Callable[[], float]) -> KvC
     pool = Pool(config.kv_cache_size)
     if config.kv_cache_metrics:
         pool = WatchedPool(config.kv_cache_size, config, stats.block_times, seconds)
-    return KvCache(pool, config.block_size, config.enable_prefix_caching, names_blocks)
+    host = None
+    if config.kv_offloading_size:
+        block_bytes = KV_BYTES_PER_TOKEN * config.block_size
+        host = HostTier(int(config.kv_offloading_size * (1 << 30)) // block_bytes)
+    return KvCache(pool, config.block_size, config.enable_prefix_caching, names_blocks, host)
 
 
 def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:

@@ -18,6 +18,7 @@ from llmdsim.metrics import (
     kv_block_blocks,
     kv_event_blocks,
     lora_blocks,
+    offload_blocks,
     own_blocks,
     process_blocks,
     transfer_blocks,
@@ -82,6 +83,7 @@ class RankMetrics:
         return [
             *engine_blocks(context.model, ranks, cache_config(config)),
             *(kv_block_blocks(context.model, ranks) if config.kv_cache_metrics else ()),
+            *(offload_blocks(context.model, ranks) if config.kv_offloading_size else ()),
             *transfer_blocks(context.model, ranks, early=disaggregates(config)),
             *([] if config.lora_info == "off" else self._lora()),
         ]

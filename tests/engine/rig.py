@@ -37,6 +37,7 @@ class Settings:
     kv_cache_transfer_latency_std_dev: float = 0.0
     kv_cache_transfer_time_per_token: float = 0.0
     kv_cache_transfer_time_std_dev: float = 0.0
+    kv_offloading_time_per_token: float = 0.0
     time_factor_under_load: float = 1.0
     time_to_generate_image: float = 0.0
     time_to_generate_image_std_dev: float = 0.0

@@ -49,6 +49,10 @@ def test_every_label_of_vllms_with_its_default() -> None:
                 "kv_cache_max_concurrency": "1.01",
             },
         ),
+        (
+            ["--kv-offloading-size", "0.5", "--kv-offloading-backend", "lmcache"],
+            {"kv_offloading_size": "0.5", "kv_offloading_backend": "lmcache"},
+        ),
         (["--enable-prefix-caching"], {"enable_prefix_caching": "True"}),
     ],
 )

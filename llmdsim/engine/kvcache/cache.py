@@ -7,8 +7,9 @@ from collections.abc import Hashable
 from typing import Protocol
 
 from llmdsim.engine.kvcache.content import PLAIN, Content, Extra
+from llmdsim.engine.kvcache.offload import Copy, HostTier
 from llmdsim.engine.kvcache.pool import Block, Key, Pool
-from llmdsim.engine.kvcache.records import BlockHash, Cleared, ExtraKey, Record, Removed, Stored
+from llmdsim.engine.kvcache.records import CPU, GPU, BlockHash, Cleared, ExtraKey, Record, Removed, Stored
 
 #: Bytes of a token's id.
 WIDTH = array("I").itemsize
@@ -39,14 +40,21 @@ class KvCache:
     """Blocks of `block_size` tokens (vLLM 0.33, v1/core/kv_cache_manager.py).
 
     A block that is full can be found, if `shares`, as long as it is not taken for something else. With a
-    `hasher`, what happens to blocks is noted in `records`, for somebody to take away. Tokens are given as
-    bytes, those of an `array("I")` of their ids.
+    `hasher`, what happens to blocks is noted in `records`, for somebody to take away. With a `host` tier,
+    those that are full are copied there at once. Tokens are given as bytes, those of an `array("I")` of their
+    ids.
     """
 
     def __init__(
-        self, pool: Pool, block_size: int, shares: bool = True, hasher: Hasher | None = None
+        self,
+        pool: Pool,
+        block_size: int,
+        shares: bool = True,
+        hasher: Hasher | None = None,
+        host: HostTier | None = None,
     ) -> None:
         self.pool = pool
+        self.host = host
         self.block_size = block_size
         self.shares = shares
         self.records: list[Record] = []
@@ -76,6 +84,21 @@ class KvCache:
             found.append(block)
             chain = block.chain
         return found
+
+    def hosted(self, tokens: bytes, content: Content, found: list[Block]) -> int:
+        """How many blocks the host has that follow those `found`, as `find` does."""
+        if self.host is None or not self.shares:
+            return 0
+        width = self._width
+        chain: Hashable = found[-1].chain if found else content.root
+        known = len(found)
+        for start in range(known * width, (len(tokens) - WIDTH) // width * width, width):
+            copy = self.host.find(self._key(chain, tokens[start : start + width], content, known))
+            if copy is None:
+                break
+            known += 1
+            chain = copy.chain
+        return known - len(found)
 
     def admit(self, table: BlockTable, found: list[Block], tokens: int) -> bool:
         """Give the table, which has no blocks, those `found` for it, and others for as many tokens in all.
@@ -112,7 +135,7 @@ class KvCache:
         end = len(tokens) // width * width
         if not end or not self.shares:
             return
-        content, blocks, hasher = table.content, table.blocks, self._hasher
+        content, blocks, hasher, host = table.content, table.blocks, self._hasher, self.host
         fill = self.pool.fill
         before = len(blocks)
         chain: Hashable = blocks[-1].chain if blocks else content.root
@@ -120,14 +143,22 @@ class KvCache:
             key: Key = (chain, tokens[start : start + width])
             if content.media and (media := self._media(content, len(blocks))):
                 key = (*key, media)
-            block, first = fill(key)
+            known: Block | Copy | None
+            block, known = fill(key)
+            if known is None and host is not None:
+                known = host.find(key)
+                if known is not None:
+                    # What follows it in the host does so still.
+                    block.chain = known.chain
             chain = block.chain
             if hasher is not None:
-                block.hash = self._hash(hasher, table, key) if first is None else first.hash
+                block.hash = self._hash(hasher, table, key) if known is None else known.hash
             blocks.append(block)
         table.room -= len(blocks) - before
         if hasher is not None:
-            self._note(table, before, tokens[:end])
+            self._note(table, before, len(blocks))
+        if host is not None:
+            self._copy(host, table)
 
     def release(self, table: BlockTable) -> None:
         """Take all blocks from the table; its last ones will be given up before its first ones."""
@@ -140,6 +171,8 @@ class KvCache:
         if self.pool.used:
             return False
         self.pool.clear()
+        if self.host is not None:
+            self.host.clear()
         if self._hasher is not None:
             self.records.append(Cleared())
         return True
@@ -148,6 +181,16 @@ class KvCache:
         given_up = self.pool.reserve(blocks)
         if given_up:
             self.records += map(Removed, given_up)
+
+    def _copy(self, host: HostTier, table: BlockTable) -> None:
+        known, kept, given_up = host.keep(table.blocks)
+        self.records += [Removed(each, CPU) for each in given_up]
+        if self._hasher is not None and kept > known:
+            self._note(table, known, kept, CPU)
+
+    def _key(self, chain: Hashable, tokens: bytes, content: Content, index: int) -> Key:
+        media = self._media(content, index)
+        return (chain, tokens, media) if media else (chain, tokens)
 
     def _media(self, content: Content, index: int) -> tuple[tuple[str, int], ...]:
         return content.media_of(index * self.block_size, (index + 1) * self.block_size)
@@ -161,27 +204,33 @@ class KvCache:
         parent = blocks[-1].hash if blocks else None
         if parent is None:
             parent = hasher.root(content.adapter[0] if content.adapter is not None else None)
-        tokens = key[1]
-        assert isinstance(tokens, bytes)
-        return hasher.block(parent, array("I", tokens), self._extra(content, len(blocks)))
+        return hasher.block(parent, array("I", _tokens(key)), self._extra(content, len(blocks)))
 
-    def _note(self, table: BlockTable, before: int, tokens: bytes) -> None:
-        content, blocks = table.content, table.blocks
+    def _note(self, table: BlockTable, before: int, after: int, medium: str = GPU) -> None:
+        """Tell of its blocks from one to another."""
+        content, blocks = table.content, table.blocks[before:after]
         extras = None
         if content is not PLAIN:
-            extras = [_shown(self._extra(content, index)) for index in range(before, len(blocks))]
+            extras = [_shown(self._extra(content, index)) for index in range(before, after)]
             extras = extras if any(extras) else None
         self.records.append(
             Stored(
-                [block.hash for block in blocks[before:] if block.hash is not None],
-                blocks[before - 1].hash if before else None,
-                array("I", tokens),
+                [block.hash for block in blocks if block.hash is not None],
+                table.blocks[before - 1].hash if before else None,
+                array("I", b"".join([_tokens(block.key) for block in blocks])),
                 self.block_size,
                 content.lora_id,
                 content.adapter[0] if content.adapter is not None else None,
                 extras,
+                medium,
             )
         )
+
+
+def _tokens(key: Key) -> bytes:
+    tokens = key[1]
+    assert isinstance(tokens, bytes)
+    return tokens
 
 
 def _shown(extra: Extra | None) -> tuple[ExtraKey, ...] | None:

@@ -97,6 +97,7 @@ class Kv:
             "free": pool.free,
             "cached": len(pool.blocks()),
             "usage": cache.usage,
+            "host": None if cache.host is None else {"total": cache.host.total, "cached": len(cache.host)},
             "blocks": msgspec.Raw(b"[%b]" % b",".join(parts)),
             "next_offset": following,
         }
@@ -108,12 +109,16 @@ class Kv:
         asked, prompt, adapter = yield from read(request)
         yield from prompt.tokenize()
         found: list[Block] = []
+        hosted = 0
         if asked.prompt_logprobs is None:
-            found = cache.find(prompt.packed, content(adapter, asked.cache_salt, ()))
+            of_prompt = content(adapter, asked.cache_salt, ())
+            found = cache.find(prompt.packed, of_prompt)
+            hosted = cache.hosted(prompt.packed, of_prompt, found)
         answer = {
             "prompt_tokens": len(prompt),
-            "cached_tokens": len(found) * cache.block_size,
-            "would_hit": bool(found),
+            "cached_tokens": (len(found) + hosted) * cache.block_size,
+            "host_tokens": hosted * cache.block_size,
+            "would_hit": bool(found or hosted),
             "blocks": [
                 {"number": block.number, "refs": block.refs, **_hashes(block.hash)} for block in found
             ],

@@ -35,7 +35,7 @@ def told(extra: Extra | None) -> tuple[object, ...] | None:
 class Reference:
     """The same as `KvCache` with a hasher, by the numbers of blocks."""
 
-    def __init__(self, total: int, size: int) -> None:
+    def __init__(self, total: int, size: int, host: int) -> None:
         self.total = total
         self.size = size
         #: All free blocks, the next to be taken first.
@@ -43,6 +43,9 @@ class Reference:
         self.refs = dict.fromkeys(self.free, 0)
         #: What blocks hold, in the order in which they were filled.
         self.held: dict[int, Prefix] = {}
+        #: What the host has, used least recently first, and room for how many.
+        self.copies: list[Prefix] = []
+        self.host = host
         self.records: list[Record] = []
 
     def prefix(self, tokens: Sequence[int], content: Content, blocks: int) -> Prefix:
@@ -73,6 +76,14 @@ class Reference:
             found.append(matching[0])
         return found
 
+    def hosted(self, tokens: Sequence[int], content: Content, found: int) -> int:
+        blocks = found
+        while (blocks + 1) * self.size < len(tokens) and self.prefix(
+            tokens, content, blocks + 1
+        ) in self.copies:
+            blocks += 1
+        return blocks - found
+
     def admit(self, tokens: Sequence[int], found: list[int]) -> list[int] | None:
         left = [number for number in self.free if number not in found]
         missing = -(-len(tokens) // self.size) - len(found)
@@ -99,6 +110,21 @@ class Reference:
         prefix = self.prefix(tokens, content, stop)
         for index in range(start, stop):
             self.held[numbers[index]] = prefix[: index + 1]
+        self.tell(prefix, start, tokens, content, "GPU")
+        self.copy(prefix[: self.host], tokens, content)
+
+    def copy(self, prefix: Prefix, tokens: Sequence[int], content: Content) -> None:
+        wanted = [prefix[: index + 1] for index in range(len(prefix))]
+        known = len([each for each in wanted if each in self.copies])
+        others = [each for each in self.copies if each not in wanted]
+        over = max(len(others) + len(wanted) - self.host, 0)
+        self.records += [Removed(self.hash(each), "CPU") for each in others[:over]]
+        self.copies = others[over:] + wanted[::-1]
+        if known < len(wanted):
+            self.tell(prefix, known, tokens, content, "CPU")
+
+    def tell(self, prefix: Prefix, start: int, tokens: Sequence[int], content: Content, medium: str) -> None:
+        stop = len(prefix)
         keys = [told(extra) for _, extra in prefix[start:]]
         self.records.append(
             Stored(
@@ -109,6 +135,7 @@ class Reference:
                 content.lora_id,
                 content.adapter[0] if content.adapter else None,
                 keys if any(keys) else None,  # type: ignore[arg-type]
+                medium,
             )
         )
 
@@ -123,5 +150,6 @@ class Reference:
         if len(self.free) < self.total:
             return False
         self.held.clear()
+        self.copies.clear()
         self.records.append(Cleared())
         return True

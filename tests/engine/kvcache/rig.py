@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable
 
 from llmdsim.engine.kvcache import PLAIN, BlockHash, BlockTable, Content, Extra, KvCache
+from llmdsim.engine.kvcache.offload import HostTier
 from llmdsim.engine.kvcache.pool import Block, Pool
 
 #: Tokens in a block, unless a test says something else.
@@ -42,6 +43,9 @@ class Cache(KvCache):
     def look_up(self, table: Table) -> list[Block]:
         return self.find(table.tokens.tobytes(), table.content) if table.reads else []
 
+    def look_up_host(self, table: Table, found: list[Block]) -> int:
+        return self.hosted(table.tokens.tobytes(), table.content, found) if table.reads else 0
+
     def take_in(self, table: Table, found: list[Block]) -> bool:
         return self.admit(table, found, len(table.tokens))
 
@@ -51,8 +55,11 @@ class Cache(KvCache):
         self.store(table, table.tokens[stored : max(tokens, stored)].tobytes())
 
 
-def cache(blocks: int = 100, size: int = SIZE, shares: bool = True, events: bool = True) -> Cache:
-    return Cache(Pool(blocks), size, shares, SpelledOut() if events else None)
+def cache(
+    blocks: int = 100, size: int = SIZE, shares: bool = True, events: bool = True, host: int = 0
+) -> Cache:
+    tier = HostTier(host) if host else None
+    return Cache(Pool(blocks), size, shares, SpelledOut() if events else None, tier)
 
 
 def table(tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> Table:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from llmdsim.engine.kvcache import BlockHash, Cleared, Content, MediaSpan, Record, Removed, Stored
 from llmdsim.engine.kvcache.pool import Block
+from llmdsim.engine.kvcache.records import CPU, GPU
 from tests.engine.kvcache.reference import Prefix, Reference
 from tests.engine.kvcache.rig import Cache, Table, cache
 
@@ -40,36 +41,42 @@ class Running:
 
 
 class Listener:
-    """What a router knows: how many blocks of each hash there are, and which come after which."""
+    """What a router knows: how many blocks of each hash there are on each medium."""
 
     def __init__(self) -> None:
-        self.blocks: Counter[BlockHash] = Counter()
+        self.media: dict[str, Counter[BlockHash]] = {GPU: Counter(), CPU: Counter()}
 
     def hear(self, record: Record) -> None:
         if isinstance(record, Stored):
             assert record.hashes
             assert len(record.tokens) == len(record.hashes) * record.block_size
-            assert record.parent is None or self.blocks[record.parent], "a child without its parent"
-            self.blocks.update(record.hashes)
+            blocks = self.media[record.medium]
+            assert record.parent is None or blocks[record.parent], "a child without its parent"
+            blocks.update(record.hashes)
         elif isinstance(record, Removed):
-            assert self.blocks[record.hash], "a removal of what nobody announced"
-            self.blocks[record.hash] -= 1
+            blocks = self.media[record.medium]
+            assert blocks[record.hash], "a removal of what nobody announced"
+            blocks[record.hash] -= 1
         else:
             assert isinstance(record, Cleared)
-            self.blocks.clear()
+            for blocks in self.media.values():
+                blocks.clear()
 
-    @property
-    def known(self) -> set[BlockHash]:
-        return {*(+self.blocks)}
+    def known(self, medium: str) -> set[BlockHash]:
+        return {*(+self.media[medium])}
 
 
 class CacheMachine(RuleBasedStateMachine):
-    @initialize(blocks=st.sampled_from([4, 8, 12, 2, 1]), size=st.sampled_from([2, 1, 3]))
-    def build(self, blocks: int, size: int) -> None:
-        self.cache: Cache = cache(blocks, size)
+    @initialize(
+        blocks=st.sampled_from([4, 8, 12, 2, 1]),
+        size=st.sampled_from([2, 1, 3]),
+        host=st.sampled_from([0, 0, 5, 20, 2]),
+    )
+    def build(self, blocks: int, size: int, host: int) -> None:
+        self.cache: Cache = cache(blocks, size, host=host)
         #: The reference's numbers of blocks that were filled.
         self.numbers: dict[Block, int] = {}
-        self.reference = Reference(blocks, size)
+        self.reference = Reference(blocks, size, host)
         self.listener = Listener()
         self.running: list[Running] = []
         self.preempted: list[Table] = []
@@ -111,6 +118,8 @@ class CacheMachine(RuleBasedStateMachine):
         expected = self.reference.find(table.tokens, table.content) if table.reads else []
         found = self.cache.look_up(table)
         assert self.numbered(found) == expected
+        hosted = self.reference.hosted(table.tokens, table.content, len(expected)) if table.reads else 0
+        assert self.cache.look_up_host(table, found) == hosted
         numbers = self.reference.admit(table.tokens, expected)
         admitted = self.cache.take_in(table, found)
         assert admitted == (numbers is not None)
@@ -202,11 +211,17 @@ class CacheMachine(RuleBasedStateMachine):
     def listeners_know_exactly_what_can_be_found(self) -> None:
         findable = {*self.reference.held.values()}
         assert all(prefix[:-1] in findable for prefix in findable if prefix[1:]), "a child without its parent"
-        assert self.listener.known == {self.reference.hash(prefix) for prefix in findable}
+        assert self.listener.known(GPU) == {*map(self.reference.hash, findable)}
+        copies = self.reference.copies
+        assert all(prefix[:-1] in copies for prefix in copies if prefix[1:]), "a child without its parent"
+        assert self.listener.media[CPU] == Counter(map(self.reference.hash, copies)), "each of them once"
+        assert self.cache.host is None or len(self.cache.host) == len(copies) <= self.reference.host
         for prefix, (tokens, content) in self.seen.items():
             found = self.cache.look_up(Table(tokens, content))
             assert self.numbered(found) == self.reference.find(tokens, content)
             assert (len(found) == len(prefix)) == (prefix in findable)
+            hosted = self.cache.look_up_host(Table(tokens, content), [])
+            assert (hosted == len(prefix)) == (prefix in copies)
 
     def teardown(self) -> None:
         if not hasattr(self, "cache"):

@@ -61,6 +61,7 @@ def test_an_empty_cache() -> None:
         "free": 50,
         "cached": 0,
         "usage": 0.0,
+        "host": None,
         "blocks": [],
         "next_offset": None,
     }
@@ -166,7 +167,7 @@ def test_a_probe_tells_what_would_be_found_and_changes_nothing() -> None:
     generate(rig)
     generate(rig, [*range(1, 20)])
     before = counters(rig), seen(rig)
-    nothing = {"prompt_tokens": 20, "cached_tokens": 0, "would_hit": False, "blocks": []}
+    nothing = {"prompt_tokens": 20, "cached_tokens": 0, "host_tokens": 0, "would_hit": False, "blocks": []}
     assert probe(rig, [*range(500, 520)]) == nothing
     for _ in range(3):
         found = probe(rig)
@@ -196,6 +197,19 @@ def test_a_conversation_is_probed_as_it_would_be_rendered() -> None:
     found = told(rig, "POST", "/admin/kv/probe", asked)
     assert found["cached_tokens"] == usage["prompt_tokens_details"]["cached_tokens"] > 0
     assert found["prompt_tokens"] == usage["prompt_tokens"]
+
+
+def test_what_cpu_memory_has_is_told_too() -> None:
+    # Room for two blocks more than the device has.
+    rig = kv_rig("--kv-cache-size", "3", "--kv-offloading-size", str(5 * 8 * 131_072 / (1 << 30)))
+    generate(rig, [*range(1, 21)])
+    generate(rig, [*range(101, 117)])
+    assert seen(rig)["host"] == {"total": 5, "cached": 4}
+    found = probe(rig, [*range(1, 21)])
+    assert (found["cached_tokens"], found["host_tokens"], found["would_hit"]) == (16, 8, True)
+    assert [block["number"] for block in found["blocks"]] == [1]
+    usage = json.loads(generate(rig, [*range(1, 21)]).body)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 16
 
 
 def test_adapters_and_salts_are_probed_for_themselves() -> None:
