@@ -51,9 +51,9 @@ class Sequence:
 
     Its KV blocks are in `table`, where blocks are simulated; when it has revealed `grows_at` tokens it needs
     more of them, or has filled some. `cached_tokens` are those of its prompt that were found in the cache;
-    when it started for the last time, `resident_tokens` were. Of those the host had `host_tokens` and
-    `loaded_tokens`. It was sent back to the queue `preemptions`
-    times, and is `resuming` until it goes on.
+    when it started for the last time, `resident_tokens` were, `loaded_tokens` of them in the host's memory
+    (`host_tokens` for the prompt alone). It was sent back to the queue `preemptions` times, and is `resuming`
+    until it goes on.
     """
 
     __slots__ = (

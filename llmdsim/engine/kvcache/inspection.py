@@ -16,8 +16,8 @@ ROWS_AT_ONCE = 200
 class Seen(NamedTuple):
     """A block that can be found.
 
-    `parent` is the number of the block before it in its prompt, None for the first, and `depth` how many there
-    are. `adapter` and `salt` are those of the prompt. What the engine changed meanwhile is None.
+    `parent` is the number of the block before it in its prompt, None for the first, and `depth` how many
+    there are. `adapter` and `salt` are those of the prompt. What the engine changed meanwhile is None.
     """
 
     number: int
