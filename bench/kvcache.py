@@ -18,8 +18,8 @@ from pathlib import Path
 from random import Random
 
 from llmdsim.engine.kvcache import BlockTable, Hasher, KvCache
-from llmdsim.engine.kvcache.cache import WIDTH
 from llmdsim.engine.kvcache.pool import Pool
+from llmdsim.tokenization.prompt import WIDTH
 
 BLOCKS, SIZE = 100_000, 16
 PROMPT = 2000  # tokens

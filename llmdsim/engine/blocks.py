@@ -6,9 +6,9 @@ import sys
 
 from llmdsim.engine.adapters import Adapter
 from llmdsim.engine.kvcache import PLAIN, BlockTable, Content, KvCache, MediaSpan
-from llmdsim.engine.kvcache.cache import WIDTH
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
+from llmdsim.tokenization.prompt import WIDTH
 
 
 class Blocks:

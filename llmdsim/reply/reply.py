@@ -14,9 +14,7 @@ import msgspec
 
 from llmdsim.reply.bank import Sentence
 from llmdsim.tokenization import Layout
-
-#: Bytes of a packed id.
-WIDTH = array("I").itemsize
+from llmdsim.tokenization.prompt import WIDTH
 
 _encode = msgspec.json.Encoder().encode
 

@@ -31,6 +31,7 @@ from zlib import crc32
 
 from llmdsim.tokenization.fnv import fnv1a32
 from llmdsim.tokenization.marks import ATTACHED
+from llmdsim.tokenization.recent import Recent
 from llmdsim.tokenization.steps import Step
 from llmdsim.tokenization.tokenizer import TOLD, Around, Split
 from llmdsim.tokenization.unicode import well_formed
@@ -151,6 +152,7 @@ class BuiltinTokenizer:
 
     def __init__(self) -> None:
         self._memory = _Memory()
+        self._recent: Recent[bytes] = Recent()
 
     def count(self, text: str) -> int:
         """Tokens in the text: 1 µs for a short prompt, 5 ms for 1 MB of ASCII, 50 ms for 1 MB of others."""
@@ -158,6 +160,13 @@ class BuiltinTokenizer:
 
     def encode(self, text: str) -> list[int]:
         return list(map(self._memory.__getitem__, _pieces(text)))
+
+    def packed(self, text: str) -> bytes:
+        ids = self._recent.get(text)
+        if ids is None:
+            ids = array("I", self.encode(text)).tobytes()
+            self._recent.put(text, ids)
+        return ids
 
     def split(self, text: str) -> tuple[list[int], list[str]]:
         pieces = _pieces(text)

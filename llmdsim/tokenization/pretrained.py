@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from llmdsim.tokenization.pieces import decoded_parts, ends_of
+from llmdsim.tokenization.recent import Recent
 from llmdsim.tokenization.steps import Step
 from llmdsim.tokenization.tokenizer import TOLD, Around, Split
 from llmdsim.tokenization.unicode import well_formed
@@ -21,39 +22,6 @@ _IDS_PART = 256
 
 #: Characters a token of a language has at most, on average.
 _ORDINARY = 8
-
-#: Characters of all texts that are remembered with their ids, which takes some 10 MB.
-_REMEMBERED = 2_000_000
-
-
-class _Recent:
-    """The ids of texts seen lately: who counts a prompt may want its ids, and others have the same again.
-
-    A text of more than half of what is remembered is not.
-    """
-
-    def __init__(self) -> None:
-        self._young: dict[str, array[int]] = {}
-        self._old: dict[str, array[int]] = {}
-        self._room = _REMEMBERED // 2
-
-    def get(self, text: str) -> array[int] | None:
-        ids = self._young.get(text)
-        if ids is None:
-            ids = self._old.get(text)
-            if ids is not None:
-                self.put(text, ids)
-        return ids
-
-    def put(self, text: str, ids: array[int]) -> None:
-        cost = len(text) + 100
-        if cost > _REMEMBERED // 2:
-            return
-        self._room -= cost
-        if self._room < 0:
-            self._old, self._young = self._young, {}
-            self._room = _REMEMBERED // 2 - cost
-        self._young[text] = ids
 
 
 class PretrainedTokenizer:
@@ -81,7 +49,8 @@ class PretrainedTokenizer:
         self.added: Mapping[int, str] = {token_id: token.content for token_id, token in added.items()}
         self.special = frozenset(token_id for token_id, token in added.items() if token.special)
         self.around = _around(tokenizer)
-        self._recent = _Recent()
+        #: Who counts a prompt may want its ids, and others have the same again.
+        self._recent: Recent[array[int]] = Recent()
         # Long texts one after another: each takes a core, and a hundred bytes a token.
         self._one_at_a_time = Lock()
 
@@ -91,6 +60,9 @@ class PretrainedTokenizer:
 
     def encode(self, text: str) -> list[int]:
         return self._ids(text).tolist()
+
+    def packed(self, text: str) -> bytes:
+        return self._ids(text).tobytes()
 
     def split(self, text: str) -> tuple[list[int], list[str]]:
         text = well_formed(text)

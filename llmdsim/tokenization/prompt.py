@@ -11,6 +11,9 @@ from llmdsim.tokenization.steps import Step, at_once
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.tokenization.unicode import well_formed
 
+#: Bytes of an id.
+WIDTH = array("I").itemsize
+
 
 class Layout(NamedTuple):
     """A text and its tokens: `ends[i]`, i up to `len(ids)`, is the length of the first i tokens' text."""
@@ -150,8 +153,18 @@ class Prompt:
     def packed(self) -> bytes:
         """The same as bytes: one object, however often it is asked for."""
         if self._packed is None:
-            self._packed = self.tokens.tobytes()
+            self.number()
+            assert self._packed is not None
         return self._packed
+
+    def number(self) -> None:
+        """Find the ids as bytes; where they are wanted anyway they are the cheapest way to the length."""
+        if self._packed is None:
+            if self._tokens is None and self.text is not None and self._around is None and not self.long:
+                self._packed = self._tokenizer.packed(self.text)
+            else:
+                self._packed = self.tokens.tobytes()
+            self._length = len(self._packed) // WIDTH
 
     def lay_out(self) -> Generator[Step, None, None]:
         """Make the layout, step by step."""

@@ -57,6 +57,10 @@ class Tokenizer(Protocol):
         """The text's token ids."""
         ...
 
+    def packed(self, text: str) -> bytes:
+        """`encode`, as the bytes of an array: some 0.2 µs for a text seen lately."""
+        ...
+
     def split(self, text: str) -> tuple[list[int], list[str]]:
         """Parallel lists: token ids and pieces; `"".join(pieces) == text`."""
         ...

@@ -87,6 +87,8 @@ class Context:
     fingerprint_json: bytes = field(init=False)
     echoes: bool = field(init=False)
     always_usage: bool = field(init=False)
+    #: Whether the ids of prompts are looked up in a KV cache.
+    caches: bool = field(init=False)
     #: Whether priorities of requests count.
     by_priority: bool = field(init=False)
     #: Header lines of generation replies.
@@ -104,6 +106,7 @@ class Context:
             self.load_adapter(module.name, module.path or module.name, parent)
         self.echoes = config.mode == "echo"
         self.always_usage = config.enable_force_include_usage
+        self.caches = self.driver.engine.cache is not None
         self.by_priority = config.scheduling_policy == "priority"
         # Differently configured servers differ, as in vLLM; its ranks do not.
         same = {name: value for name, value in shown(config).items() if name not in _RANKS_OWN}

@@ -92,6 +92,8 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
         text = render_chat(chat.messages)
         if is_short(context, chat, text):
             prompt = Prompt(context.tokenizer, text)
+            if context.caches:
+                prompt.number()
         else:
             prompt = yield from text_prompt(context, chat, text)
     else:

@@ -60,6 +60,8 @@ def text_prompt(context: Context, request: Prompted, text: str) -> Generator[Ste
         prompt = Prompt(tokenizer, text, most=limits.max_model_len, special=request.add_special_tokens)
         if prompt.long:
             yield from prompt.count()
+            if context.caches and len(prompt) <= limits.max_model_len:
+                yield from prompt.tokenize()
         return prompt
     kept = truncation(request, limits)
     assert kept is not None

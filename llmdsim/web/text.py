@@ -66,6 +66,8 @@ class Text:
                 yield
             if isinstance(given, str) and is_short(context, text, given):
                 prompt = Prompt(context.tokenizer, given)
+                if context.caches:
+                    prompt.number()
             else:
                 prompt = yield from prompt_of(context, text, given)
             sampled = sampling(text, len(prompt), limits)

@@ -10,9 +10,7 @@ from llmdsim.engine.kvcache.content import PLAIN, Content, Extra
 from llmdsim.engine.kvcache.offload import Copy, HostTier
 from llmdsim.engine.kvcache.pool import Block, Key, Pool
 from llmdsim.engine.kvcache.records import CPU, GPU, BlockHash, Cleared, ExtraKey, Record, Removed, Stored
-
-#: Bytes of a token's id.
-WIDTH = array("I").itemsize
+from llmdsim.tokenization.prompt import WIDTH
 
 
 class Hasher(Protocol):
