@@ -217,6 +217,13 @@ class Engine:
         self._admit(now)
         return done
 
+    def announces_before(self, now: float) -> bool:
+        """Whether there is something to tell of KV blocks before what is due `now`: steps end that did it."""
+        if self.cache is None or not self.cache.records:
+            return False
+        deadline = self.pacing.next_deadline()
+        return deadline is not None and deadline <= now
+
     @property
     def events_due(self) -> bool:
         """Whether there is something to tell of KV blocks, and the step that did it is over (vLLM)."""

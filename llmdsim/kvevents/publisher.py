@@ -82,6 +82,10 @@ class Publisher:
         if kind == "duplicate":
             (self._held.append if self._held else self._send)(batch)
 
+    def skip(self) -> None:
+        """Leave a number out, for what happened while nobody listened: whoever comes back is to know."""
+        self._next += 1
+
     def release(self) -> None:
         """Send what a fault holds back."""
         if self._release_call is not None:

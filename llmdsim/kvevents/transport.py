@@ -24,6 +24,9 @@ class Publishing(Protocol):
         One without room does not get this message, nor those after it until it has read half of its queue.
         """
 
+    def watch(self, topic: bytes, told: Callable[[bool], object]) -> None:
+        """Have `told` called when somebody begins to listen to `topic`, and when nobody does any more."""
+
 
 class Answering(Protocol):
     """Answers clients one by one, and never waits for one."""

@@ -107,19 +107,46 @@ class _Socket(ZmqConnection):  # type: ignore[misc] # txzmq has no types
 
 
 class _Publishing:
-    def __init__(self, socket: _Socket) -> None:
-        self._socket = socket.socket
+    def __init__(self, factory: _Factory, hwm: int) -> None:
+        # XPUB is a PUB that lets us know who listens.
+        options = {zmq.XPUB_NODROP: 1, zmq.LINGER: int(LINGER * 1000)}
+        self.socket = _Socket(factory, zmq.XPUB, hwm, options, self._subscribed)
+        self._prefixes: set[bytes] = set()
+        self._topic = b""
+        self._told: Callable[[bool], object] | None = None
 
     def send(self, frames: Sequence[bytes]) -> bool:
+        socket = self.socket.socket
         try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
+            socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
             # It is with no subscriber yet; now it goes to all that have room, which alone would not be told.
-            self._socket.set(zmq.XPUB_NODROP, 0)
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
-            self._socket.set(zmq.XPUB_NODROP, 1)
+            socket.set(zmq.XPUB_NODROP, 0)
+            socket.send_multipart(frames, zmq.NOBLOCK)
+            socket.set(zmq.XPUB_NODROP, 1)
             return False
+        finally:
+            if socket.get(zmq.EVENTS) & zmq.POLLIN:
+                self.socket.read_soon()
         return True
+
+    def watch(self, topic: bytes, told: Callable[[bool], object]) -> None:
+        self._topic, self._told = topic, told
+        told(self._listened)
+
+    @property
+    def _listened(self) -> bool:
+        return any(self._topic.startswith(prefix) for prefix in self._prefixes)
+
+    def _subscribed(self, frames: list[bytes]) -> None:
+        before = self._listened
+        kind, prefix = frames[0][:1], frames[0][1:]
+        if kind == b"\1":
+            self._prefixes.add(prefix)
+        elif kind == b"\0":
+            self._prefixes.discard(prefix)
+        if self._told is not None and self._listened != before:
+            self._told(not before)
 
 
 class _Answering:
@@ -191,11 +218,10 @@ class TxzmqTransport:
         self._factory = _Factory(reactor)
 
     def publish(self, address: str, *, bind: bool, hwm: int, attempts: int) -> tuple[_Publishing, str]:
-        options = {zmq.XPUB_NODROP: 1, zmq.LINGER: int(LINGER * 1000)}
-        socket = _Socket(self._factory, zmq.PUB, hwm, options)
+        publishing = _Publishing(self._factory, hwm)
         if not bind:
-            _Attempts(self._factory, socket, address, attempts)
-        return _Publishing(socket), socket.open(address, bind)
+            _Attempts(self._factory, publishing.socket, address, attempts)
+        return publishing, publishing.socket.open(address, bind)
 
     def answer(self, address: str, received: Callable[[list[bytes]], None]) -> tuple[_Answering, str]:
         options = {

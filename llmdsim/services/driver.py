@@ -99,6 +99,9 @@ class EngineDriver:
             return  # a sink's doing; the pass under way arms the clock when it ends
         self._in_pass = True
         self._last_pass = now = self._seconds()
+        if self.on_records is not None and self.engine.announces_before(now):
+            # Whoever is told of a prompt's blocks knows them before its reply begins.
+            self._hand_over()
         try:
             deadline = self.engine.advance(now)
         finally:

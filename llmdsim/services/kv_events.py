@@ -134,6 +134,8 @@ class KvEvents(Service):
         rank.context.on_config.append(self._configure)
         rank.driver.on_records = self._batcher.add
         if socket is not None:
+            if not settings.replay_endpoint:
+                socket.watch(topic.encode(), self._listened)
             rank.context.kv_event_sources[str(rank.number)] = {
                 "enable_kv_cache_events": True,
                 "publisher": "zmq",
@@ -150,6 +152,15 @@ class KvEvents(Service):
             endpoint=endpoint or "no address",
             replay=replay_endpoint or "no address",
         )
+
+    def _listened(self, listened: bool) -> None:
+        """Somebody has begun to listen, or nobody does any more."""
+        cache = self._rank.engine.cache
+        assert cache is not None
+        cache.announces = listened
+        if listened and cache.missed:
+            cache.missed = False
+            self._publisher.skip()
 
     def _configure(self, config: Config) -> None:
         """Follow `config` in what may change."""

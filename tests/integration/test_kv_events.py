@@ -344,4 +344,27 @@ def test_connecting_to_nobody_delays_nothing_and_is_told(host: str) -> None:
     with Daemon(*CACHE, "--zmq-endpoint", f"tcp://{host}:{free_port()}", environ=POD) as daemon:
         complete(daemon.client)
         eventually(lambda: "nobody listens at" in daemon.stderr)
-        assert daemon.client.metrics().value("llmdsim:kv_event_batches_total") == 1
+        # For nobody nothing is made.
+        assert daemon.client.metrics().value("llmdsim:kv_event_batches_total") == 0
+
+
+def test_whoever_was_away_without_replay_sees_it_by_the_numbers() -> None:
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    with Daemon(*CACHE, "--zmq-endpoint", f"tcp://*:{port}", environ=POD) as daemon:
+        before = complete(daemon.client)
+        with Subscriber(address) as subscriber:
+            last = join(subscriber, daemon.client)
+            # What was there before is told when something is built on it.
+            complete(daemon.client, [*before, *range(9000, 9009)])
+            batch = subscriber.next()
+            assert batch.number == last.number + 1
+            assert batch.events[0]["token_ids"][: len(before)] == before
+        counted = daemon.client.metrics().value("llmdsim:kv_event_batches_total")
+        for _ in range(3):
+            complete(daemon.client)
+        with Subscriber(address) as subscriber:
+            again = join(subscriber, daemon.client)
+            assert again.number > batch.number + 1
+        # Nothing was made for nobody.
+        assert daemon.client.metrics().value("llmdsim:kv_event_batches_total") <= counted + 6

@@ -37,6 +37,10 @@ class MemorySocket:
 class MemoryPublishing(MemorySocket):
     send = MemorySocket.publish
 
+    def watch(self, topic: bytes, told: Callable[[bool], object]) -> None:
+        self.told = told
+        told(True)
+
 
 class MemoryAnswering(MemorySocket):
     send = MemorySocket.answer

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Protocol
 
 from llmdsim.engine.kvcache.content import PLAIN, Content, Extra
-from llmdsim.engine.kvcache.offload import Copy, HostTier
+from llmdsim.engine.kvcache.offload import HostTier
 from llmdsim.engine.kvcache.pool import Block, Key, Pool
 from llmdsim.engine.kvcache.records import CPU, GPU, BlockHash, Cleared, ExtraKey, Record, Removed, Stored
 from llmdsim.tokenization.prompt import WIDTH
@@ -38,9 +38,10 @@ class KvCache:
     """Blocks of `block_size` tokens (vLLM 0.33, v1/core/kv_cache_manager.py).
 
     A block that is full can be found, if `shares`, as long as it is not taken for something else. With a
-    `hasher`, what happens to blocks is noted in `records`, for somebody to take away. With a `host` tier,
-    those that are full are copied there at once. Tokens are given as bytes, those of an `array("I")` of their
-    ids.
+    `hasher`, what happens to blocks is noted in `records`, for somebody to take away. While there is nobody,
+    `announces` is off: blocks stay without hashes, which cost more than all the rest, and are told of when
+    something is built on them later. With a `host` tier, those that are full are copied there at once.
+    Tokens are given as bytes, those of an `array("I")` of their ids.
     """
 
     def __init__(
@@ -56,6 +57,9 @@ class KvCache:
         self.block_size = block_size
         self.shares = shares
         self.records: list[Record] = []
+        self.announces = hasher is not None
+        #: Whether there was something to tell, and nobody to hear it.
+        self.missed = False
         self._hasher = hasher
         self._width = block_size * WIDTH
 
@@ -133,7 +137,7 @@ class KvCache:
         end = len(tokens) // width * width
         if not end or not self.shares:
             return
-        content, blocks, hasher, host = table.content, table.blocks, self._hasher, self.host
+        content, blocks, host = table.content, table.blocks, self.host
         fill = self.pool.fill
         before = len(blocks)
         chain: Hashable = blocks[-1].chain if blocks else content.root
@@ -141,20 +145,19 @@ class KvCache:
             key: Key = (chain, tokens[start : start + width])
             if content.media and (media := self._media(content, len(blocks))):
                 key = (*key, media)
-            known: Block | Copy | None
-            block, known = fill(key)
-            if known is None and host is not None:
-                known = host.find(key)
-                if known is not None:
+            block, first = fill(key)
+            if first is None and host is not None:
+                copy = host.find(key)
+                if copy is not None:
                     # What follows it in the host does so still.
-                    block.chain = known.chain
+                    block.chain = copy.chain
             chain = block.chain
-            if hasher is not None:
-                block.hash = self._hash(hasher, table, key) if known is None else known.hash
             blocks.append(block)
         table.room -= len(blocks) - before
-        if hasher is not None:
-            self._note(table, before, len(blocks))
+        if self.announces:
+            self._name(table)
+        else:
+            self.missed = True
         if host is not None:
             self._copy(host, table)
 
@@ -171,8 +174,10 @@ class KvCache:
         self.pool.clear()
         if self.host is not None:
             self.host.clear()
-        if self._hasher is not None:
+        if self.announces:
             self.records.append(Cleared())
+        else:
+            self.missed = True
         return True
 
     def _reserve(self, blocks: int) -> None:
@@ -183,7 +188,7 @@ class KvCache:
     def _copy(self, host: HostTier, table: BlockTable) -> None:
         known, kept, given_up = host.keep(table.blocks)
         self.records += [Removed(each, CPU) for each in given_up]
-        if self._hasher is not None and kept > known:
+        if self.announces and kept > known:
             self._note(table, known, kept, CPU)
 
     def _key(self, chain: Hashable, tokens: bytes, content: Content, index: int) -> Key:
@@ -196,13 +201,27 @@ class KvCache:
     def _extra(self, content: Content, index: int) -> Extra | None:
         return content.extra(index * self.block_size, (index + 1) * self.block_size)
 
-    def _hash(self, hasher: Hasher, table: BlockTable, key: Key) -> BlockHash:
-        """The hash of the block that comes after those of the table."""
-        content, blocks = table.content, table.blocks
-        parent = blocks[-1].hash if blocks else None
-        if parent is None:
+    def _name(self, table: BlockTable) -> None:
+        """Give those of its last blocks hashes that have none, and tell of them."""
+        content, blocks, hasher = table.content, table.blocks, self._hasher
+        assert hasher is not None
+        before = len(blocks)
+        while before and blocks[before - 1].hash is None:
+            before -= 1
+        if before:
+            parent = blocks[before - 1].hash
+            assert parent is not None
+        else:
             parent = hasher.root(content.adapter[0] if content.adapter is not None else None)
-        return hasher.block(parent, array("I", _tokens(key)), self._extra(content, len(blocks)))
+        cached = self.pool.cached
+        for index in range(before, len(blocks)):
+            block = blocks[index]
+            known = cached[block.key].hash  # where others had that content first
+            if known is None:
+                extra = None if content is PLAIN else self._extra(content, index)
+                known = hasher.block(parent, array("I", _tokens(block.key)), extra)
+            block.hash = parent = known
+        self._note(table, before, len(blocks))
 
     def _note(self, table: BlockTable, before: int, after: int, medium: str = GPU) -> None:
         """Tell of its blocks from one to another."""
