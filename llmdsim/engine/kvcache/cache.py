@@ -199,6 +199,8 @@ class KvCache:
         return content.media_of(index * self.block_size, (index + 1) * self.block_size)
 
     def _extra(self, content: Content, index: int) -> Extra | None:
+        if content is PLAIN:
+            return None
         return content.extra(index * self.block_size, (index + 1) * self.block_size)
 
     def _name(self, table: BlockTable) -> None:
