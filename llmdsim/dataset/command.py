@@ -16,9 +16,9 @@ from llmdsim.dataset.build import build
 from llmdsim.dataset.conversations import Conversation, Problem, read
 from llmdsim.dataset.inspection import Report, inspect
 from llmdsim.reply.dataset import DatasetError
-from llmdsim.tokenization import BuiltinTokenizer, Tokenizer
 from llmdsim.tokenization.finding import Wanted, find
-from llmdsim.tokenization.loading import LoadError, load
+from llmdsim.tokenization.loaded import Loaded
+from llmdsim.tokenization.loading import LoadError, load, load_builtin
 
 #: Problems that are told one by one.
 MOST_TOLD = 20
@@ -79,10 +79,10 @@ def _build(arguments: argparse.Namespace) -> int:
             _conversations(arguments),
             output,
             arguments.table_name,
-            _tokenizer(arguments),
+            _loaded(arguments),
             arguments.max_records,
         )
-    except (_Strict, LoadError) as problem:
+    except (_Strict, LoadError, ValueError) as problem:
         return _fail(str(problem))
     for each in told.problems[:MOST_TOLD]:
         print(f"llmdsim dataset: {each}", file=sys.stderr)
@@ -97,15 +97,15 @@ def _build(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tokenizer(arguments: argparse.Namespace) -> Tokenizer:
-    """The one that is named. Raises LoadError."""
+def _loaded(arguments: argparse.Namespace) -> Loaded:
+    """The tokenizer that is named. Raises LoadError."""
     if not arguments.tokenizer:
-        return BuiltinTokenizer()
+        return load_builtin()
     wanted = Wanted(arguments.tokenizer, arguments.tokenizer_revision, arguments.tokenizers_cache_dir)
     folder, problem = find(wanted, os.environ)
     if problem:
         raise LoadError(f"--tokenizer: {problem}")
-    return load(folder).tokenizer
+    return load(folder)
 
 
 class _Strict(Exception):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from time import monotonic
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
@@ -25,6 +25,12 @@ LONGEST_REASON = 2000
 _END = "CONTINUE_FINAL_MESSAGE_TAG "
 
 _environment = Sandbox()
+
+
+#: What every template is given, if there is nothing else by these names.
+LEAST: Mapping[str, Any] = MappingProxyType(
+    {"tools": None, "documents": None, "add_generation_prompt": False}
+)
 
 
 class TemplateRefusal(Exception):

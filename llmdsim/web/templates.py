@@ -100,9 +100,7 @@ class Templates:
         #: What every template is given, unless a request has something else by these names.
         self._variables: dict[str, Any] = {
             **special_tokens,
-            "tools": None,
-            "documents": None,
-            "add_generation_prompt": False,
+            **chat_template.LEAST,
             **(config.default_chat_template_kwargs or {}),
         }
         self._refusal = chat_template.TemplateRefusal

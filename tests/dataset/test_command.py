@@ -159,3 +159,24 @@ def test_rows_go_by_the_tokenizer_that_is_named(tmp_path: Path, capsys: pytest.C
     assert main(["build", str(SAMPLE), "-o", str(tmp_path / "e"), "--tokenizer", str(tmp_path)]) == 1
     assert "has no tokenizer.json" in capsys.readouterr().err
     assert not (tmp_path / "e").exists()
+
+
+def test_chats_are_rendered_as_by_a_server_with_that_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_tokenizer(tmp_path / "model", byte_level())
+    template = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{{ add_generation_prompt }}"
+    refusing = "{% if messages[0].content == 'no' %}{{ raise_exception('not that') }}{% endif %}"
+    (folder / "chat_template.jinja").write_text(refusing + template)
+    source, path = tmp_path / "in.jsonl", tmp_path / "d"
+    source.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "no", "completion": "b"}')
+    assert main(["build", str(source), "-o", str(path), "--tokenizer", str(folder)]) == 0
+    assert f"{source}:2: the chat template refuses: not that" in capsys.readouterr().err
+    dataset = Dataset(path, "llmd")
+    dataset.load()
+    encode = trained("byte level").encode
+    hashes = {prompt_hash for _, prompt_hash, _, _ in dataset.everything()}
+    assert hashes == {digest(encode("a")), digest(encode("user=a;True"))}
+    (folder / "chat_template.jinja").write_text("{% if %}")
+    assert main(["build", str(source), "-o", str(path), "--force", "--tokenizer", str(folder)]) == 1
+    assert "the tokenizer's chat template: Expected an expression" in capsys.readouterr().err
