@@ -20,6 +20,9 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from tests.integration.client import chat_of, eventually
 from tests.integration.daemon import Daemon, Pool, run
 from tests.integration.sdk import sdk_for
+from tests.tokenization.qwen3 import qwen3
+
+__all__ = ["qwen3"]
 
 pytestmark = pytest.mark.integration
 
@@ -90,6 +93,25 @@ def test_a_long_conversation_and_a_hostile_template_hold_up_nobody(templated: Da
         assert at_work[0].result().status == 200
         assert at_work[1].result().error["message"] == "The chat template takes more than 5 seconds."
     assert longest < 2
+
+
+def test_a_models_own_template(qwen3: Path) -> None:
+    text = "<|im_start|>user\nHi!<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    with Daemon("--tokenizer", str(qwen3)) as daemon:
+        asked = {**chat_of("Hi!"), "chat_template_kwargs": {"enable_thinking": False}}
+        found = daemon.client.post("/tokenize", asked).json
+        assert found["tokens"] == daemon.client.post("/tokenize", {"prompt": text}).json["tokens"]
+        # What marks a turn is one token.
+        assert found["tokens"][0] == found["tokens"][7] == 151644
+        reply = daemon.client.post("/v1/chat/completions", {**asked, "max_tokens": 1})
+        assert reply.json["usage"]["prompt_tokens"] == found["count"]
+
+
+def test_ranks_in_processes_have_it_too() -> None:
+    flags = ("--chat-template", "{{ 'a ' * 7 }}", "--data-parallel-mode", "process")
+    with Daemon(*flags, ranks=2) as daemon:
+        for client in daemon.clients:
+            assert client.chat("x", max_tokens=1).json["usage"]["prompt_tokens"] == 7
 
 
 @pytest.mark.parametrize(
