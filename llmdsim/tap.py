@@ -104,7 +104,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     sockets = [options.inherited[place :: len(configs)] for place in range(len(configs))]
     here = 1 if in_processes(config) else len(configs)
     # Here, since it may take a while: not when there are ports, or twistd has left its terminal.
-    loaded, folder = find_tokenizer(config, os.environ)
+    loaded, folder, warning = find_tokenizer(config, os.environ)
     engine_id = str(uuid4())
     try:
         templates = templates_of(config, loaded)
@@ -149,7 +149,14 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         *[Watchdog(rank, drain, clock) for rank in ranks],
         dataset,
         Readiness(
-            config, ranks, [*listeners, *held], clock, reactor, dataset=dataset.opened, others=crew.ready
+            config,
+            ranks,
+            [*listeners, *held],
+            clock,
+            reactor,
+            dataset=dataset.opened,
+            others=crew.ready,
+            warning=warning,
         ),
     ):
         child.setServiceParent(daemon)  # type: ignore[no-untyped-call]

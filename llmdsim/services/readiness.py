@@ -40,7 +40,7 @@ class Readiness(Service):
     And once those of other processes are ready, when `others` fires. Then it prints where each rank is and a
     request to try; with `tell` it calls that in place of telling people. `listeners` are those of all
     ranks, beginning with `ranks`. `clock` is an `IReactorTime`; `dataset` fires when there is no dataset to
-    wait for any more.
+    wait for any more. A `warning` of what was found before the log was open is told with the configuration.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class Readiness(Service):
         dataset: Deferred[None] | None = None,
         others: Deferred[None] | None = None,
         tell: Callable[[], object] | None = None,
+        warning: str = "",
     ) -> None:
+        self._warning = warning
         self._config = config
         self._ranks = ranks
         self._listeners = listeners
@@ -92,6 +94,8 @@ class Readiness(Service):
                 blocks=config.kv_cache_size,
                 size=config.block_size,
             )
+        if self._warning:
+            log.warn("{warning}", warning=self._warning)
         if config.speed != 1.0:
             log.info("all latencies run {speed:g} times faster than configured", speed=config.speed)
         if config.ignored_flags:

@@ -114,7 +114,7 @@ def test_requests_in_full_without_their_secrets() -> None:
 
 
 def test_verbosity() -> None:
-    with Daemon("-v", "1", "--access-log", "--dtype", "auto") as daemon:
+    with Daemon("-v", "1", "--access-log", "--dtype", "auto", "--force-dummy-tokenizer") as daemon:
         daemon.client.chat(max_tokens=1)
         daemon.signal(signal.SIGTERM)
         daemon.wait()
@@ -154,7 +154,8 @@ def test_log_files(tmp_path: Path, command: tuple[str, ...]) -> None:
 
 
 def test_files_by_severity(tmp_path: Path) -> None:
-    flags = ("--log-dir", str(tmp_path), "--skip-log-headers", "--dtype", "auto", "--alsologtostderr")
+    flags = ["--log-dir", str(tmp_path), "--skip-log-headers", "--dtype", "auto", "--alsologtostderr"]
+    flags.append("--force-dummy-tokenizer")
     with Daemon(*flags) as daemon:
         assert " INFO readiness: configuration: " in daemon.stderr
     assert len((tmp_path / "llmdsim.WARNING").read_text().splitlines()) == 1

@@ -42,7 +42,7 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
 
 @WAYS
 def test_every_way_to_start_serves_and_ends_well(command: tuple[str, ...]) -> None:
-    with Daemon(command=command) as daemon:
+    with Daemon("--force-dummy-tokenizer", command=command) as daemon:
         assert daemon.client.chat(max_tokens=1).status == 200
         configuration, ready, announcement = daemon.stderr.splitlines()
         assert " INFO readiness: configuration: " in configuration

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from llmdsim.config import parse
 from llmdsim.services.tokenizer import find_tokenizer, load_tokenizer
@@ -17,20 +16,18 @@ from tests.tokenization.trained import byte_level, trained, write
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nowhere"}
 
 
-def found(*flags: str) -> tuple[Any, str, list[str]]:
-    """The tokenizer, its folder, and the warnings."""
-    with capturedLogs() as logged:
-        loaded, folder = find_tokenizer(parse(["--model", "org/model", *flags], {}), OFFLINE)
-    assert all(event["log_level"] is LogLevel.warn for event in logged)
-    return loaded.tokenizer, folder, list(map(formatEvent, logged))
+def found(*flags: str) -> tuple[Any, str, str]:
+    """The tokenizer, its folder, and the warning."""
+    loaded, folder, warning = find_tokenizer(parse(["--model", "org/model", *flags], {}), OFFLINE)
+    return loaded.tokenizer, folder, warning
 
 
 def test_the_tokenizer_in_a_folder_and_no_word_about_it(tmp_path: Path) -> None:
     write(tmp_path, byte_level())
     for flags in (["--tokenizer", str(tmp_path)], ["--model", str(tmp_path)]):
-        tokenizer, folder, warnings = found(*flags)
+        tokenizer, folder, warning = found(*flags)
         assert isinstance(tokenizer, PretrainedTokenizer)
-        assert (folder, warnings) == (str(tmp_path), [])
+        assert (folder, warning) == (str(tmp_path), "")
         again = load_tokenizer(folder).tokenizer
         assert (
             again.encode("The ferry")
@@ -42,16 +39,16 @@ def test_the_tokenizer_in_a_folder_and_no_word_about_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flag", ["--force-dummy-tokenizer", "--skip-tokenizer-init"])
 def test_the_builtin_one_is_silent_where_it_is_wanted(tmp_path: Path, flag: str) -> None:
     write(tmp_path, byte_level())
-    tokenizer, folder, warnings = found("--tokenizer", str(tmp_path), flag)
+    tokenizer, folder, warning = found("--tokenizer", str(tmp_path), flag)
     assert isinstance(tokenizer, BuiltinTokenizer)
-    assert (folder, warnings) == ("", [])
+    assert (folder, warning) == ("", "")
     assert isinstance(load_tokenizer(folder).tokenizer, BuiltinTokenizer)
 
 
 def test_one_warning_says_why_it_is_used_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     for flags, why in (([], "HF_HUB_OFFLINE"), (["--tokenizer", str(tmp_path)], str(tmp_path))):
-        tokenizer, folder, (warning,) = found(*flags)
+        tokenizer, folder, warning = found(*flags)
         assert isinstance(tokenizer, BuiltinTokenizer)
         assert folder == ""
         assert why in warning
