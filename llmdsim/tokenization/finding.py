@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import select
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,9 +13,12 @@ from typing import NamedTuple
 
 from llmdsim.tokenization.files import TOKENIZER, cached, expanded, hub_cache, is_hub_id, repository
 
-#: Seconds until the hub must have answered, and until all files must be there.
+#: Seconds until the hub must have answered, and from then on until all files must be there.
 ANSWER = 3.0
 ALL = 20.0
+
+#: Seconds that a busy machine may take to start the process that asks.
+_START = 10.0
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _TRUE = frozenset(("1", "ON", "YES", "TRUE"))
@@ -93,28 +95,37 @@ def _downloaded(name: str, revision: str, cache: Path) -> str:
 
 
 def _fetch(name: str, revision: str, folder: str) -> str:
-    """Fill the folder from the hub, in a process that is ended when it takes too long; the commit."""
-    deadline = time.monotonic() + ALL
+    """Fill the folder from the hub, in a process that ends when it takes too long; the commit."""
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "llmdsim.tokenization.hub", name, revision, folder],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "llmdsim.tokenization.hub",
+            name,
+            revision,
+            folder,
+            f"{ANSWER}",
+            f"{ALL}",
+        ],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    assert process.stdout is not None
     try:
-        if not select.select([process.stdout], [], [], ANSWER)[0]:
-            raise DownloadError(f"the hub does not answer within {ANSWER:g} seconds")
-        said, _ = process.communicate(timeout=deadline - time.monotonic())
+        said, _ = process.communicate(timeout=_START + ANSWER + ALL)
     except subprocess.TimeoutExpired:
-        raise DownloadError(f"its files are not there after {ALL:g} seconds") from None
+        said = ""
     finally:
         process.kill()
-        process.wait()
-        process.stdout.close()
+        process.communicate()
     lines = said.split("\n")[:-1]
+    if process.returncode in (-signal.SIGALRM, -signal.SIGKILL):
+        if lines:
+            raise DownloadError(f"its files are not there after {ALL:g} seconds")
+        raise DownloadError(f"the hub does not answer within {ANSWER:g} seconds")
     if process.returncode or not lines:
         raise DownloadError(lines[-1] if lines else "asking the hub failed")
     return lines[0]

@@ -1,9 +1,10 @@
-"""Fetches a tokenizer's files from the Hugging Face hub, in a process of its own that may be ended any time.
+"""Fetches a tokenizer's files from the Hugging Face hub, in a process of its own.
 
-    python -m llmdsim.tokenization.hub MODEL REVISION FOLDER
+    python -m llmdsim.tokenization.hub MODEL REVISION FOLDER ANSWER ALL
 
-Nothing else holds a network that swallows everything to a time-out: not even to look up a name can be given
-up in a thread. One line is printed once the hub has answered, the commit; on failure one line that says why.
+SIGALRM ends it when the hub has not answered after so many seconds, or not sent all. Nothing else holds a
+network that swallows everything to a time-out: not even to look up a name can be given up in a thread. One
+line is printed once the hub has answered, the commit; on failure one line that says why.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +24,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from llmdsim.tokenization.files import TOKENIZER, expanded, hub_home, is_wanted
 
-#: Of each wait, in seconds; whoever started this gives up before.
+#: Of each wait, in seconds; this process ends before.
 _TIMEOUT = 30.0
 #: Bytes of all files together; the largest known have a tenth.
 _MOST_BYTES = 512 << 20
@@ -117,12 +119,17 @@ def _token(environ: Mapping[str, str]) -> str:
         return ""
 
 
-def main(model: str, revision: str, folder: str) -> int:
+def main(model: str, revision: str, folder: str, answer: str, all_files: str) -> int:
     """Fill the folder; 0 if that went well."""
+    # What this process was started by may block it.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, float(answer))
     hub = Hub(os.environ)
     try:
         commit, names = hub.listing(model, revision)
         print(commit, flush=True)
+        signal.setitimer(signal.ITIMER_REAL, float(all_files))
         for name in names:
             hub.fetch(model, commit, name, Path(folder))
     except (HubError, OSError) as problem:

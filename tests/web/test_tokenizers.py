@@ -334,7 +334,7 @@ def test_a_long_prompt_is_counted_in_a_thread_and_echoed_whole(path: str) -> Non
     reply = ask(rig, path, **body)
     (choice,) = reply["choices"]
     assert (choice["message"]["content"] if path == CHAT else choice["text"]) == text
-    assert len(rig.work) >= 2
+    assert rig.work
     assert reply["usage"]["completion_tokens"] == TOKENIZER.count(text)
 
 
