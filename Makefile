@@ -5,6 +5,8 @@ PYTHON ?= python3
 MODEL ?= Qwen/Qwen3-0.6B
 PORT ?= 8000
 ARGS ?=
+ROUTER ?= ../llm-d-router
+ROUTER_ARGS ?=
 PYTEST_ARGS ?=
 WORKERS ?= auto
 BENCH_ARGS ?=
@@ -22,15 +24,16 @@ TARGETARCH ?=
 PY = .venv/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help run test lint types unit integration build build-image image-build bench options clean distclean
+.PHONY: help run test lint types unit integration conformance-router build build-image image-build bench options clean distclean
 
 help: ## list the targets and variables
 	@echo 'Targets:'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
 	@echo 'Variables, with their present values (make run PORT=8001 MODEL=my-model):'
 	@echo '  PYTHON=$(PYTHON)  makes .venv; 3.11 or newer'
 	@echo '  MODEL=$(MODEL)  PORT=$(PORT)  ARGS=$(ARGS)  for run; ARGS takes any flags'
 	@echo '  PYTEST_ARGS=$(PYTEST_ARGS)  BENCH_ARGS=$(BENCH_ARGS)  WORKERS=$(WORKERS)  0 runs tests one by one'
+	@echo '  ROUTER=$(ROUTER)  ROUTER_ARGS=$(ROUTER_ARGS)  for conformance-router: a checkout of llm-d/llm-d-router'
 	@echo '  MINUTES=$(MINUTES)  SOAK_ARGS=$(SOAK_ARGS)  for soak'
 	@echo '  IMG=$(IMG)  from REGISTRY, IMAGE_TAG_BASE, SIM_TAG'
 	@echo '  TARGETOS=$(TARGETOS)  TARGETARCH=$(TARGETARCH)  the image platform; empty TARGETARCH: that of this machine'
@@ -54,6 +57,9 @@ unit: .venv/.test-installed ## the tests that start no daemon
 
 integration: .venv/.test-installed ## the tests that start a daemon
 	$(PY) -m pytest -m integration $(PYTEST_ARGS)
+
+conformance-router: .venv/.test-installed ## what llm-d-router makes of our KV events; takes Go and its checkout in ROUTER
+	$(PY) -m tests.conformance.router.run --router '$(ROUTER)' $(ROUTER_ARGS)
 
 build: .venv/.test-installed ## wheel and source archive into dist/
 	$(PY) -m hatchling build -d dist

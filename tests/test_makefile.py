@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 TARGETS = (
-    *("help", "run", "test", "lint", "types", "unit", "integration", "build", "image-build", "build-image"),
-    *("bench", "soak", "options", "clean", "distclean"),
+    *("help", "run", "test", "lint", "types", "unit", "integration", "conformance-router", "build"),
+    *("image-build", "build-image", "bench", "soak", "options", "clean", "distclean"),
 )
 
 #: Records how it is called, answers `-c` (the version check) truly, and makes a venv of nothing but itself.

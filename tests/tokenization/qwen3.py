@@ -28,14 +28,14 @@ TIMEOUT = 10.0
 @pytest.fixture(scope="session")
 def qwen3() -> Path:
     """A folder with `FILES`; the test is skipped where they cannot be had."""
-    folder, problem = _found()
+    folder, problem = found()
     if problem:
         pytest.skip(problem)
     return folder
 
 
 @functools.cache
-def _found() -> tuple[Path, str]:
+def found() -> tuple[Path, str]:
     """The folder, and why it could not be filled."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llmdsim-tests"
     folder = cache / f"qwen3-{VERSION}"
