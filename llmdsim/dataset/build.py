@@ -106,8 +106,9 @@ def _prompts(pair: Exchange, tokenizer: Tokenizer, render: Render) -> list[Promp
 
     Raises as `render`.
     """
-    texts = [pair.question] if pair.question else []
-    return [Prompt(tokenizer, text) for text in (*texts, render(pair.messages))]
+    chat = Prompt(tokenizer, render(pair.messages))
+    # A text has the model's special tokens around it, a chat those of its template.
+    return [Prompt(tokenizer, pair.question, special=True), chat] if pair.question else [chat]
 
 
 def _rendering(loaded: Loaded) -> Render:
