@@ -45,14 +45,15 @@ class HostTier:
         known = 0
         while known < len(keys) and keys[known] in copies:
             known += 1
-        self._use(keys[:known])
-        if known == len(keys):
-            return known, known, []
         given_up: list[BlockHash] = []
-        for _ in range(len(copies) + len(keys) - known - self.total):
-            _, copy = copies.popitem(last=False)
-            if copy.hash is not None:
-                given_up.append(copy.hash)
+        over = len(copies) + len(keys) - known - self.total
+        if known < len(keys) and over > 0:
+            # Lest they are those that go.
+            self._use(keys[:known])
+            for _ in range(over):
+                _, copy = copies.popitem(last=False)
+                if copy.hash is not None:
+                    given_up.append(copy.hash)
         for index in range(len(keys) - 1, known - 1, -1):
             copies[keys[index]] = Copy(blocks[index].chain, blocks[index].hash)
         self._use(keys[:known])
