@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from llmdsim.tokenization import Prompt, pretrained, well_formed
+from llmdsim.tokenization import Prompt, pretrained, recent, well_formed
 from llmdsim.tokenization.loading import load
 from llmdsim.tokenization.pretrained import PretrainedTokenizer
 from llmdsim.tokenization.steps import Step, at_once
@@ -222,8 +222,8 @@ def test_a_long_prompt_has_its_special_tokens_too() -> None:
 def test_recent_texts_are_remembered_and_forgotten() -> None:
     tokenizer = PretrainedTokenizer(byte_level())
     with (
-        patch.object(pretrained, "_REMEMBERED", 4000),
-        patch.object(tokenizer, "_recent", pretrained._Recent()),
+        patch.object(recent, "_REMEMBERED", 4000),
+        patch.object(tokenizer, "_recent", recent.Recent()),
         patch.object(tokenizer, "_tokenizer", wraps=tokenizer._tokenizer) as library,
     ):
         calls = library.encode_batch_fast
