@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from llmdsim.engine.adapters import Adapter
-from llmdsim.engine.kvcache import PLAIN, BlockTable, Content, KvCache, MediaSpan
+from llmdsim.engine.kvcache import PLAIN, BlockTable, Content, KvCache
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
-from llmdsim.tokenization.prompt import WIDTH
+from llmdsim.tokenization.prompt import WIDTH, MediaSpan
 
 
 class Blocks:
@@ -30,21 +30,22 @@ class Blocks:
         cache, stats = self.cache, self._stats
         first = not sequence.preemptions
         tokens = sequence.prompt_tokens
-        data = sequence.ask.prompt.packed
+        prompt = sequence.ask.prompt
+        data = prompt.packed
         if sequence.revealed:
             data = self._tokens(sequence, 0, tokens + sequence.revealed)
             tokens += sequence.revealed
-        content = content_of(sequence)
-        found = cache.find(data, content) if sequence.reads_cache else []
+        kind = content(sequence.adapter, sequence.cache_salt, prompt.media)
+        found = cache.find(data, kind) if sequence.reads_cache else []
         here = cached = len(found) * cache.block_size
         loaded = 0
         if cache.host is not None and sequence.reads_cache:
-            loaded = cache.hosted(data, content, found) * cache.block_size
+            loaded = cache.hosted(data, kind, found) * cache.block_size
             cached += loaded
         threshold = sequence.cache_hit_threshold
         starts = not first or threshold is None or cached >= threshold * tokens
         if starts:
-            table = BlockTable(content)
+            table = BlockTable(kind)
             if not cache.admit(table, found, tokens):
                 return False
             sequence.table = table
@@ -122,11 +123,6 @@ class Blocks:
         if start >= prompt:
             return reply.packed(start - prompt, stop - prompt)
         return sequence.ask.prompt.packed[start * WIDTH :] + reply.packed(0, stop - prompt)
-
-
-def content_of(sequence: Sequence) -> Content:
-    """What besides its tokens distinguishes the blocks of `sequence`."""
-    return content(sequence.adapter, sequence.cache_salt, sequence.media)
 
 
 def content(adapter: Adapter | None, salt: str | None, media: tuple[MediaSpan, ...]) -> Content:

@@ -6,7 +6,7 @@ import sys
 from typing import Protocol
 
 from llmdsim.engine.adapters import Adapter
-from llmdsim.engine.kvcache import BlockTable, MediaSpan
+from llmdsim.engine.kvcache import BlockTable
 from llmdsim.engine.transfers import RemotePrefill
 from llmdsim.reply.ask import Ask
 from llmdsim.reply.reply import Reply
@@ -72,7 +72,6 @@ class Sequence:
         "index",
         "last_token_at",
         "loaded_tokens",
-        "media",
         "order",
         "preemptions",
         "priority",
@@ -119,7 +118,6 @@ class Sequence:
         self.loaded_tokens = 0
         self.cache_hit_threshold: float | None = None
         self.cache_salt: str | None = None
-        self.media: tuple[MediaSpan, ...] = ()
         #: Whether cached blocks will do for its prompt.
         self.reads_cache = True
         self.table: BlockTable | None = None

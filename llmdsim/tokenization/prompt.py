@@ -15,6 +15,14 @@ from llmdsim.tokenization.unicode import well_formed
 WIDTH = array("I").itemsize
 
 
+class MediaSpan(NamedTuple):
+    """An item of media: `identifier`, and the `length` tokens from `offset` on that stand for it."""
+
+    identifier: str
+    offset: int
+    length: int
+
+
 class Layout(NamedTuple):
     """A text and its tokens: `ends[i]`, i up to `len(ids)`, is the length of the first i tokens' text."""
 
@@ -63,10 +71,13 @@ class Prompt:
         "_texts",
         "_tokenizer",
         "_tokens",
+        "media",
         "text",
     )
 
     text: str | None
+    #: The media in it, in order, for whoever has to tell prompts apart.
+    media: tuple[MediaSpan, ...]
 
     def __init__(
         self,
@@ -85,6 +96,7 @@ class Prompt:
         self._layout: Layout | None = None
         self._tokens: array[int] | None = None
         self._packed: bytes | None = None
+        self.media = ()
         if ids is None:
             assert text is not None
             self.text = text if text.isascii() else well_formed(text)

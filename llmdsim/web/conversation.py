@@ -40,11 +40,6 @@ class Conversation(msgspec.Struct, frozen=True):
         """Those of the media, if there are any. To find them may take a layout of the prompt."""
         return self.told or features_of(self.messages, self.prompt)
 
-    @property
-    def media(self) -> list[tuple[str, int, int]]:
-        """What identifies each image and the like, and the offset and length of its tokens."""
-        return media_of(self.features)
-
 
 def chat_text(context: Context, chat: ChatRequest) -> Generator[Any, None, str]:
     """What a chat reads as, in the template that counts for it, or else in the built-in form.
@@ -71,13 +66,14 @@ def chat_prompt(context: Context, chat: ChatRequest) -> Generator[Any, None, tup
     return (yield from text_prompt(context, chat, text)), None
 
 
-def _refuse(context: Context, chat: ChatRequest) -> None:
-    """Raise the ApiError for what is wrong with a chat before it is rendered."""
+def _refuse(context: Context, chat: ChatRequest) -> int:
+    """Raise the ApiError for what is wrong with a chat before it is rendered; returns its media's tokens."""
     refuse_untrusted(chat, context.config.trust_request_chat_template)
     media = media_tokens(chat.messages)
     if media > context.limits.max_model_len:
         # Here, since what is rendered has a word for each of these tokens.
         raise over_context(media, context.limits)
+    return media
 
 
 def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generator[Any, None, Conversation]:
@@ -88,7 +84,7 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
     told = None
     if context.templates is None and context.render_service is None:
         # What `chat_prompt` comes to for nearly all chats, without its steps.
-        _refuse(context, chat)
+        media = _refuse(context, chat)
         text = render_chat(chat.messages)
         if is_short(context, chat, text):
             prompt = Prompt(context.tokenizer, text)
@@ -98,6 +94,11 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
             prompt = yield from text_prompt(context, chat, text)
     else:
         prompt, told = yield from chat_prompt(context, chat)
+        media = media_tokens(chat.messages)
+    if media and context.caches:
+        if prompt.long:
+            yield from prompt.lay_out()
+        prompt.media = media_of(told or features_of(chat.messages, prompt))
     sampled = sampling(chat, len(prompt), context.limits)
     if sampled.prompt_logprobs is not None and prompt.long:
         yield from prompt.lay_out()

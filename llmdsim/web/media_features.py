@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llmdsim.tokenization.media import TOKENS, items_of
-from llmdsim.tokenization.prompt import Prompt
+from llmdsim.tokenization.prompt import MediaSpan, Prompt
 from llmdsim.web.encoder import media_hashes
 
 #: By modality: `mm_hashes`, and beside them `mm_placeholders`, each an offset and a length in tokens.
@@ -46,14 +46,15 @@ def features(hashes: Mapping[str, list[str]], ranges: Mapping[str, list[dict[str
     return {"mm_hashes": hashes, "mm_placeholders": ranges, "kwargs_data": None, "mm_metadata": None}
 
 
-def media_of(found: Features | None) -> list[tuple[str, int, int]]:
-    """What identifies each item, and the offset and length of its tokens, in order of the prompt."""
+def media_of(found: Features | None) -> tuple[MediaSpan, ...]:
+    """The items, in the order of the prompt."""
     if found is None:
-        return []
+        return ()
     media = []
     for modality, places in found["mm_placeholders"].items():
         names = found["mm_hashes"].get(modality, ())
         media += [
-            (name, place["offset"], place["length"]) for name, place in zip(names, places, strict=False)
+            MediaSpan(name, place["offset"], place["length"])
+            for name, place in zip(names, places, strict=False)
         ]
-    return sorted(media, key=lambda item: item[1])
+    return tuple(sorted(media, key=lambda item: item.offset))

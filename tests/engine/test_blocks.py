@@ -14,6 +14,7 @@ from llmdsim.engine.kvcache import PLAIN, Cleared, Extra, KvCache, Removed, Stor
 from llmdsim.engine.kvcache.pool import Pool
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.transfers import RemotePrefill
+from llmdsim.tokenization.prompt import MediaSpan
 from tests.engine.rig import Rig, log
 
 SIZE = 4
@@ -34,6 +35,7 @@ class Ids:
     """A prompt as the engine knows it."""
 
     ids: list[int]
+    media: tuple[MediaSpan, ...] = ()
 
     @property
     def packed(self) -> bytes:
@@ -264,6 +266,21 @@ def test_adapters_and_salts_share_no_blocks() -> None:
             rig.submit(sequence)
             rig.drain()
             assert sequence.cached_tokens == cached
+
+
+def test_prompts_with_other_media_share_what_comes_before_them() -> None:
+    rig = block_rig()
+    for media, cached in (
+        ((), 0),
+        ((MediaSpan("i", 5, 3),), 4),
+        ((MediaSpan("j", 5, 3),), 4),
+        ((MediaSpan("i", 5, 3),), 8),
+        ((), 8),
+    ):
+        sequence = rig.make(prompt=Ids(list(range(1, 10)), media))
+        rig.submit(sequence)
+        rig.drain()
+        assert sequence.cached_tokens == cached
 
 
 def salted(sequence: Sequence, salt: str) -> Sequence:

@@ -17,6 +17,7 @@ from llmdsim.config import ConfigError, parse
 from llmdsim.web import render_service
 from llmdsim.web.chat_request import decode_chat
 from llmdsim.web.conversation import Conversation, prepare
+from llmdsim.web.media_features import media_of
 from llmdsim.web.render_service import RenderService
 from tests.web.rig import PassRig
 from tests.wire.channel import Client, Reply, post, read_replies
@@ -234,7 +235,7 @@ def test_media_are_where_it_says() -> None:
     }
     rig = Rig(good(*range(9), features=told))
     conversation = prepared(rig, chat([IMAGE]))
-    assert conversation.media == [("b", 1, 3), ("c", 4, 1), ("a", 5, 2)]
+    assert media_of(conversation.features) == (("b", 1, 3), ("c", 4, 1), ("a", 5, 2))
     features = rig.json(f"{CHAT}/render", chat([IMAGE]))["features"]
     assert features["mm_hashes"] == told["mm_hashes"]
     assert features["mm_placeholders"]["image"] == [{"offset": 5, "length": 2}, {"offset": 1, "length": 3}]

@@ -1,7 +1,7 @@
 """The KV blocks of one engine: which tokens they hold, who uses them, and what became of them."""
 
 from llmdsim.engine.kvcache.cache import BlockTable, Hasher, KvCache
-from llmdsim.engine.kvcache.content import PLAIN, Content, Extra, MediaSpan
+from llmdsim.engine.kvcache.content import PLAIN, Content, Extra
 from llmdsim.engine.kvcache.records import BlockHash, Cleared, ExtraKey, Record, Removed, Stored
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "ExtraKey",
     "Hasher",
     "KvCache",
-    "MediaSpan",
     "Record",
     "Removed",
     "Stored",

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-
-class MediaSpan(NamedTuple):
-    """An item of media: `identifier`, and the `length` tokens from `offset` on that stand for it."""
-
-    identifier: str
-    offset: int
-    length: int
+from llmdsim.tokenization.prompt import MediaSpan
 
 
 class Extra(NamedTuple):

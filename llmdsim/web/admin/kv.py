@@ -111,7 +111,7 @@ class Kv:
         found: list[Block] = []
         hosted = 0
         if asked.prompt_logprobs is None:
-            of_prompt = content(adapter, asked.cache_salt, ())
+            of_prompt = content(adapter, asked.cache_salt, prompt.media)
             found = cache.find(prompt.packed, of_prompt)
             hosted = cache.hosted(prompt.packed, of_prompt, found)
         answer = {

@@ -10,7 +10,7 @@ from llmdsim.config import Config
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context_length import check_context, check_prompt
 from llmdsim.web.errors import ApiError, shown
-from llmdsim.web.generate.features import refuse_misplaced
+from llmdsim.web.generate.features import media_of, refuse_misplaced
 from llmdsim.web.generate.request import DEFAULT_MAX_TOKENS, GenerateRequest, SamplingParams
 from llmdsim.web.generate.scores import check_scores
 from llmdsim.web.limits import Limits
@@ -110,6 +110,7 @@ def sampled_of(request: GenerateRequest, text: TokensRequest, prompt: Prompt, li
     # Behind the rest: a prompt that fits the context has so many places at most.
     if request.features is not None:
         refuse_misplaced(request.features, len(prompt), bool(request.ec_transfer_params))
+        prompt.media = media_of(request.features)
     return sampled
 
 

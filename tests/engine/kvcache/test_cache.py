@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from llmdsim.engine.kvcache import Content, MediaSpan
+from llmdsim.engine.kvcache import Content
+from llmdsim.tokenization.prompt import MediaSpan
 from tests.engine.kvcache.rig import Cache, cache, generate, hit, numbered, run, start, table
 
 PROMPT = range(100, 112)  # three blocks

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llmdsim.engine.kvcache import PLAIN, BlockHash, Content, Extra, Hasher, MediaSpan
+from llmdsim.engine.kvcache import PLAIN, BlockHash, Content, Extra, Hasher
 from llmdsim.engine.kvcache.cbor import cbor
 from llmdsim.engine.kvcache.hashing import fnv1a, hasher
+from llmdsim.tokenization.prompt import MediaSpan
 
 VLLMS = ("sha256", "sha256_cbor", "sha256_cbor_64bit", "xxhash", "xxhash_cbor")
 ALL = (*VLLMS, "fnv_cbor")

@@ -10,9 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llmdsim.engine.kvcache import BlockHash, Cleared, Content, MediaSpan, Record, Removed, Stored
+from llmdsim.engine.kvcache import BlockHash, Cleared, Content, Record, Removed, Stored
 from llmdsim.engine.kvcache.pool import Block
 from llmdsim.engine.kvcache.records import CPU, GPU
+from llmdsim.tokenization.prompt import MediaSpan
 from tests.engine.kvcache.reference import Prefix, Reference
 from tests.engine.kvcache.rig import Cache, Table, cache
 

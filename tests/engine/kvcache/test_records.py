@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 
-from llmdsim.engine.kvcache import BlockHash, Cleared, Content, MediaSpan, Record, Removed, Stored
+from llmdsim.engine.kvcache import BlockHash, Cleared, Content, Record, Removed, Stored
+from llmdsim.tokenization.prompt import MediaSpan
 from tests.engine.kvcache.rig import SIZE, Cache, SpelledOut, cache, generate, run, start, table
 
 PROMPT = range(100, 112)
