@@ -21,13 +21,15 @@ class Blocks:
     def __init__(self, cache: KvCache, stats: Stats) -> None:
         self.cache = cache
         self._stats = stats
+        stats.pool = cache.pool
 
     def start(self, sequence: Sequence) -> bool:
         """Give `sequence` blocks for all its tokens. Not if there are too few free ones; it has to wait then.
 
         One below its threshold is given none: it is not to run.
         """
-        cache, stats = self.cache, self._stats
+        cache = self.cache
+        size = cache.block_size
         first = not sequence.preemptions
         tokens = sequence.prompt_tokens
         prompt = sequence.ask.prompt
@@ -35,12 +37,15 @@ class Blocks:
         if sequence.revealed:
             data = self._tokens(sequence, 0, tokens + sequence.revealed)
             tokens += sequence.revealed
-        kind = content(sequence.adapter, sequence.cache_salt, prompt.media)
+        if sequence.adapter is None and sequence.cache_salt is None and not prompt.media:
+            kind = PLAIN  # nearly all
+        else:
+            kind = content(sequence.adapter, sequence.cache_salt, prompt.media)
         found = cache.find(data, kind) if sequence.reads_cache else []
-        here = cached = len(found) * cache.block_size
+        here = cached = len(found) * size
         loaded = 0
         if cache.host is not None and sequence.reads_cache:
-            loaded = cache.hosted(data, kind, found) * cache.block_size
+            loaded = cache.hosted(data, kind, found) * size
             cached += loaded
         threshold = sequence.cache_hit_threshold
         starts = not first or threshold is None or cached >= threshold * tokens
@@ -55,6 +60,7 @@ class Blocks:
             sequence.cached_tokens = cached
             sequence.host_tokens = loaded
             if cache.shares and sequence.reads_cache:
+                stats = self._stats
                 stats.prefix_cache_queries += tokens
                 stats.prefix_cache_hits += here
                 if cache.host is not None:
@@ -62,20 +68,23 @@ class Blocks:
         if not starts:
             return True
         if sequence.remote_prefill is None or not first:
-            if tokens - here >= cache.block_size:
+            if tokens - here >= size:
                 cache.store(table, data[here * WIDTH :])
-            self._plan(sequence)
+            filled = tokens % size
+            sequence.grows_at = sequence.revealed + (size - filled if filled else 1)
         else:
             sequence.grows_at = 1  # when the blocks have been read
-        stats.kv_cache_usage = cache.usage
         return True
 
     def grow(self, sequence: Sequence) -> bool:
         """Have blocks for the tokens that have been revealed. Not if there are too few free ones."""
-        if not self._fill(sequence, sequence.prompt_tokens + sequence.revealed):
+        total = sequence.prompt_tokens + sequence.revealed
+        if not self._fill(sequence, total):
             return False
-        self._plan(sequence)
-        self._stats.kv_cache_usage = self.cache.usage
+        # When the tokens so far fill a block, and when the first one of the next comes.
+        size = self.cache.block_size
+        filled = total % size
+        sequence.grows_at = sequence.revealed + (size - filled if filled else 1)
         return True
 
     def stop_growing(self, sequence: Sequence) -> None:
@@ -87,13 +96,17 @@ class Blocks:
         table = sequence.table
         if table is None:
             return
-        if complete:
-            computed = sequence.prompt_tokens + sequence.revealed - 1
-            if not self._fill(sequence, computed):
-                self._fill(sequence, (len(table.blocks) + table.room) * self.cache.block_size)
-        self.cache.release(table)
         sequence.table = None
-        self._stats.kv_cache_usage = self.cache.usage
+        cache = self.cache
+        if complete:
+            size, stored = cache.block_size, len(table.blocks)
+            computed = sequence.prompt_tokens + sequence.revealed - 1
+            full = computed // size
+            if not cache.extend(table, computed):
+                full = min(full, stored + table.room)
+            if full > stored:
+                cache.store(table, self._tokens(sequence, stored * size, full * size))
+        cache.pool.let_go(table.blocks, table.room)
 
     def _fill(self, sequence: Sequence, total: int) -> bool:
         """Have blocks for its first `total` tokens, and those be found that are full."""
@@ -105,12 +118,6 @@ class Blocks:
         if total - stored >= cache.block_size:
             cache.store(table, self._tokens(sequence, stored, total))
         return True
-
-    def _plan(self, sequence: Sequence) -> None:
-        """Have it grow when the tokens so far fill a block, and when the first one of the next comes."""
-        size = self.cache.block_size
-        filled = (sequence.prompt_tokens + sequence.revealed) % size
-        sequence.grows_at = sequence.revealed + (size - filled if filled else 1)
 
     @staticmethod
     def _tokens(sequence: Sequence, start: int, stop: int) -> bytes:

@@ -14,6 +14,7 @@ from typing import TypeAlias, get_args
 from llmdsim.config.fault import KINDS
 from llmdsim.config.table import FailureType
 from llmdsim.engine.admission import Limit
+from llmdsim.engine.kvcache.pool import Pool
 
 #: Default bucket bounds, seconds or counts (vLLM 0.33, v1/metrics/buckets.py).
 TTFT_BOUNDS = (
@@ -250,12 +251,12 @@ class Stats:
         "host",
         "inference_time",
         "inter_token_latency",
-        "kv_cache_usage",
         "max_num_generation_tokens",
         "params_max_tokens",
         "params_n",
         "pass_lateness",
         "pass_tokens",
+        "pool",
         "preemptions",
         "prefill_computed_tokens",
         "prefill_time",
@@ -288,8 +289,8 @@ class Stats:
         self.adapters_changed_at = 0.0
         #: Which of SLEEP_STATES it is in; "" is none, as when only scheduling stops.
         self.sleep_state = "awake"
-        #: The part of the KV cache in use, 0 to 1.
-        self.kv_cache_usage = 0.0
+        #: The blocks of the KV cache, where there is one.
+        self.pool: Pool | None = None
         self.prefix_cache_queries = 0
         self.prefix_cache_hits = 0
         self.preemptions = 0
@@ -331,6 +332,11 @@ class Stats:
         self.params_n = Histogram(N_BOUNDS, fetch)
         self.prefill_computed_tokens = Histogram(tokens, fetch)
         self.request_preemptions = Histogram(PREEMPTION_BOUNDS, fetch)
+
+    @property
+    def kv_cache_usage(self) -> float:
+        """The part of the KV cache's blocks that sequences hold, 0 to 1."""
+        return 0.0 if self.pool is None else self.pool.used / self.pool.total
 
     def _read_records(self) -> None:
         if not self.records:

@@ -8,6 +8,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
 
+from llmdsim.engine.kvcache.pool import Pool
 from llmdsim.engine.stats import Stats
 from llmdsim.logs.stats_line import StatsLine
 from tests.logs.rig import LoggedRank, of
@@ -23,7 +24,8 @@ def events() -> Iterator[list[LogEvent]]:
 def test_it_is_worded_as_vllm_words_it(events: list[LogEvent]) -> None:
     clock, stats = Clock(), Stats(1024)
     stats.prompt_tokens = stats.generation_tokens = 1000
-    stats.kv_cache_usage = 0.25
+    stats.pool = Pool(4)
+    stats.pool.reserve(1)
     line = StatsLine(0, stats, clock, 10.0)
     line.start()
     stats.prompt_tokens += 123

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from llmdsim.engine.kvcache.pool import Pool
 from llmdsim.engine.stats import FINISH_REASONS, KV_BYTES_PER_TOKEN, SLEEP_STATES, Stats
 from llmdsim.metrics import Collector, engine_blocks, transfer_blocks
 from tests.metrics.pages import FORMATS, collector, families, samples, value
@@ -15,7 +16,6 @@ NUMBERS = {
         "vllm:num_requests_waiting": {},
         "vllm:num_requests_waiting_by_reason": {"reason": "capacity"},
     },
-    "kv_cache_usage": {"vllm:kv_cache_usage_perc": {}},
     "prefix_cache_queries": {"vllm:prefix_cache_queries_total": {}},
     "prefix_cache_hits": {
         "vllm:prefix_cache_hits_total": {},
@@ -60,6 +60,15 @@ def moved(page: Collector, before: object) -> list[tuple[str, float]]:
     """What changed since `before`, and what it is now."""
     assert isinstance(before, dict)
     return [(name, now) for (name, labels), now in numbers(page).items() if before[name, labels] != now]
+
+
+def test_the_usage_of_the_kv_cache_is_that_of_its_blocks() -> None:
+    stats = Stats(4096)
+    page = collector(stats)
+    assert value(page, "vllm:kv_cache_usage_perc") == 0
+    stats.pool = Pool(8)
+    stats.pool.reserve(2)
+    assert value(page, "vllm:kv_cache_usage_perc") == 0.25
 
 
 @pytest.mark.parametrize("attribute", NUMBERS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from llmdsim.engine.kvcache.pool import Pool
 from tests.web.clients import CHAT, TEXT, post, reply_of
 from tests.web.rig import RankRig
 
@@ -23,7 +24,8 @@ def test_the_load_is_told_as_it_is_when_the_reply_is_sent(path: str, asked: str,
     client = post(rig, path, FORMAT + asked, max_tokens=1)
     for _ in range(2):
         post(rig, path)
-    rig.rank.stats.kv_cache_usage = 0.25
+    rig.rank.stats.pool = Pool(4)
+    rig.rank.stats.pool.reserve(1)
     rig.clock.advance(1)
     reply = reply_of(client)
     assert reply.status == 200

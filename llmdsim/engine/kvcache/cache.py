@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from llmdsim.engine.kvcache.content import PLAIN, Content, Extra
@@ -113,22 +113,27 @@ class KvCache:
         for block in found:
             if not block.refs:
                 idle += 1
-        if missing + idle > pool.free:
+        if missing + idle > pool.total - pool.used:
             return False
         pool.hold(found)
         table.blocks = found
         table.room = missing
-        self._reserve(missing)
+        given_up = pool.reserve(missing)
+        if given_up:
+            self._note_removed(given_up)
         return True
 
     def extend(self, table: BlockTable, tokens: int) -> bool:
         """Have blocks in the table for so many tokens. Not if there are too few; nothing happens then."""
+        pool = self.pool
         missing = -(-tokens // self.block_size) - len(table.blocks) - table.room
-        if missing > self.pool.free:
+        if missing > pool.total - pool.used:
             return False
         if missing > 0:
             table.room += missing
-            self._reserve(missing)
+            given_up = pool.reserve(missing)
+            if given_up:
+                self._note_removed(given_up)
         return True
 
     def store(self, table: BlockTable, tokens: bytes) -> None:
@@ -137,29 +142,25 @@ class KvCache:
         end = len(tokens) // width * width
         if not end or not self.shares:
             return
-        content, blocks, host = table.content, table.blocks, self.host
-        fill = self.pool.fill
-        before = len(blocks)
+        content, blocks = table.content, table.blocks
         chain: Hashable = blocks[-1].chain if blocks else content.root
-        for start in range(0, end, width):
-            key: Key = (chain, tokens[start : start + width])
-            if content.media and (media := self._media(content, len(blocks))):
-                key = (*key, media)
-            block, first = fill(key)
-            if first is None and host is not None:
-                copy = host.find(key)
-                if copy is not None:
-                    # What follows it in the host does so still.
-                    block.chain = copy.chain
-            chain = block.chain
-            blocks.append(block)
-        table.room -= len(blocks) - before
+        if content.media or self.host is not None:
+            for start in range(0, end, width):
+                key = self._key(chain, tokens[start : start + width], content, len(blocks))
+                # What follows a copy in the host does so still.
+                copy = None if self.host is None else self.host.find(key)
+                block = self.pool.fill_as(key, None if copy is None else copy.chain)
+                chain = block.chain
+                blocks.append(block)
+        else:
+            self.pool.fill(chain, tokens[:end], width, blocks)
+        table.room -= end // width
         if self.announces:
             self._name(table)
         else:
             self.missed = True
-        if host is not None:
-            self._copy(host, table)
+        if self.host is not None:
+            self._copy(self.host, table)
 
     def release(self, table: BlockTable) -> None:
         """Take all blocks from the table; its last ones will be given up before its first ones."""
@@ -180,10 +181,11 @@ class KvCache:
             self.missed = True
         return True
 
-    def _reserve(self, blocks: int) -> None:
-        given_up = self.pool.reserve(blocks)
-        if given_up:
-            self.records += map(Removed, given_up)
+    def _note_removed(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            if block.hash is not None:
+                self.records.append(Removed(block.hash))
+                block.hash = None
 
     def _copy(self, host: HostTier, table: BlockTable) -> None:
         known, kept, given_up = host.keep(table.blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Protocol
@@ -53,12 +53,18 @@ class WatchedPool(Pool):
         self._seconds = seconds
         self._lives: dict[int, Life] = {}
 
-    def fill(self, key: Key) -> tuple[Block, Block | None]:
+    def fill(self, prefix: Hashable, contents: bytes, width: int, blocks: list[Block]) -> None:
         """As the pool does."""
-        block, first = super().fill(key)
-        if self._random.random() < self._part:
-            self._lives[block.number] = Life(self._seconds())
-        return block, first
+        before = len(blocks)
+        super().fill(prefix, contents, width, blocks)
+        for block in blocks[before:]:
+            self._choose(block)
+
+    def fill_as(self, key: Key, chain: int | None) -> Block:
+        """As the pool does."""
+        block = super().fill_as(key, chain)
+        self._choose(block)
+        return block
 
     def hold(self, blocks: Iterable[Block]) -> None:
         """As the pool does."""
@@ -69,13 +75,19 @@ class WatchedPool(Pool):
                 life.used = self._seconds()
                 life.hits.append(life.used)
 
-    def empty(self, block: Block) -> None:
+    def reserve(self, blocks: int) -> Sequence[Block]:
         """As the pool does."""
-        super().empty(block)
-        life = self._lives.pop(block.number, None)
-        if life is not None:
-            now = self._seconds()
-            self._times.count(now - life.born, now - life.used, [b - a for a, b in pairwise(life.hits)])
+        given_up = super().reserve(blocks)
+        for block in given_up:
+            life = self._lives.pop(block.number, None)
+            if life is not None:
+                now = self._seconds()
+                self._times.count(now - life.born, now - life.used, [b - a for a, b in pairwise(life.hits)])
+        return given_up
+
+    def _choose(self, block: Block) -> None:
+        if self._random.random() < self._part:
+            self._lives[block.number] = Life(self._seconds())
 
     def clear(self) -> None:
         """As the pool does; what was watched is not counted."""

@@ -20,7 +20,7 @@ class Block:
     blocks are announced.
     """
 
-    __slots__ = ("chain", "hash", "key", "number", "refs")
+    __slots__ = ("chain", "hash", "key", "number", "refs", "twin")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -28,6 +28,8 @@ class Block:
         self.key: Key = ()
         self.chain = 0
         self.hash: BlockHash | None = None
+        #: Whether there is, or was, another one of this content.
+        self.twin = False
 
 
 class Pool:
@@ -61,8 +63,8 @@ class Pool:
         """All blocks that can be found, those of equal content last."""
         return [*self.cached.values(), *chain.from_iterable(self._twins.values())]
 
-    def reserve(self, blocks: int) -> Sequence[BlockHash]:
-        """Take so many blocks, of which there are as many free; returns the hashes of what had to go."""
+    def reserve(self, blocks: int) -> Sequence[Block]:
+        """Take so many blocks, of which there are as many free; returns those that gave up what they held."""
         self.used += blocks
         self._blank -= blocks
         if self._blank >= 0:
@@ -79,8 +81,32 @@ class Pool:
                 self.used += 1
             block.refs += 1
 
-    def fill(self, key: Key) -> tuple[Block, Block | None]:
-        """Have a block that was reserved be found by `key`; returns it and the one that was, if any."""
+    def fill(self, prefix: Hashable, contents: bytes, width: int, blocks: list[Block]) -> None:
+        """Add blocks that were reserved to `blocks`, each to be found by the one before and what it holds.
+
+        That are `width` bytes of `contents` for each, the first of them after `prefix`.
+        """
+        cached, empty = self.cached, self._empty
+        for start in range(0, len(contents), width):
+            key = (prefix, contents[start : start + width])
+            if empty:
+                block = empty.pop()
+            else:
+                self._made += 1
+                block = Block(self._made)
+            block.key = key
+            block.refs = 1
+            first = cached.setdefault(key, block)
+            if first is block:
+                self._chains += 1
+                prefix = block.chain = self._chains
+            else:
+                prefix = block.chain = first.chain
+                self._add_twin(first, block)
+            blocks.append(block)
+
+    def fill_as(self, key: Key, chain: int | None) -> Block:
+        """The same of one block, found by any `key`; its chain is `chain`, if there is a copy elsewhere."""
         if self._empty:
             block = self._empty.pop()
         else:
@@ -89,62 +115,64 @@ class Pool:
         block.key = key
         block.refs = 1
         first = self.cached.setdefault(key, block)
-        if first is block:
+        if first is not block:
+            block.chain = first.chain
+            self._add_twin(first, block)
+        elif chain is not None:
+            block.chain = chain
+        else:
             self._chains += 1
             block.chain = self._chains
-            return block, None
-        block.chain = first.chain
-        self._twins.setdefault(key, []).append(block)
-        return block, first
+        return block
+
+    def _add_twin(self, first: Block, block: Block) -> None:
+        first.twin = block.twin = True
+        self._twins.setdefault(block.key, []).append(block)
 
     def let_go(self, blocks: Sequence[Block], reserved: int) -> None:
         """One sequence less holds each of `blocks`, the last of which goes first, and `reserved` others."""
         idle = self._idle
         self._blank += reserved
-        self.used -= reserved
         for block in reversed(blocks):
             block.refs -= 1
             if not block.refs:
                 idle[block] = None
-                self.used -= 1
+                reserved += 1
+        self.used -= reserved
 
     def clear(self) -> None:
         """Forget all content; no block is held."""
         self._empty += reversed(self._idle)
         for block in self._idle:
             block.hash = None
+            block.twin = False
         self._blank = self.total
         self.cached.clear()
         self._twins.clear()
         self._idle.clear()
 
-    def empty(self, block: Block) -> None:
-        """Have `block`, which is free, be found no more."""
-        if self._twins:
-            self._forget(block)
-        else:
-            del self.cached[block.key]
-        self._empty.append(block)
-
-    def _evict(self, blocks: int) -> list[BlockHash]:
-        given_up: list[BlockHash] = []
+    def _evict(self, blocks: int) -> list[Block]:
+        pop, cached = self._idle.popitem, self.cached
+        given_up = []
         for _ in range(blocks):
-            block, _ = self._idle.popitem(last=False)
-            self.empty(block)
-            if block.hash is not None:
-                given_up.append(block.hash)
-                block.hash = None
+            block, _ = pop(False)
+            if block.twin:
+                self._forget(block)
+            else:
+                del cached[block.key]
+            given_up.append(block)
+        self._empty += given_up
         return given_up
 
     def _forget(self, block: Block) -> None:
-        key = block.key
-        twins = self._twins.get(key)
+        """Have one be found no more of which there are, or were, several of equal content."""
+        block.twin = False
+        twins = self._twins.get(block.key)
         if twins is None:
-            del self.cached[key]
-            return
-        if self.cached[key] is block:
-            self.cached[key] = twins.pop(0)
+            del self.cached[block.key]
+        elif self.cached[block.key] is block:
+            self.cached[block.key] = twins.pop(0)
         else:
             twins.remove(block)
-        if not twins:
-            del self._twins[key]
+        if twins is not None and not twins:
+            del self._twins[block.key]

@@ -11,18 +11,30 @@ def fill(pool: Pool, name: str, blocks: int = 1) -> list[Block]:
     """Blocks reserved and filled, which their hash tells."""
     assert blocks <= pool.free
     pool.reserve(blocks)
-    made = []
-    for index in range(blocks):
-        block, first = pool.fill((name, index))
-        block.hash = f"{name}{index}".encode() if first is None else first.hash
-        made.append(block)
+    contents = [f"{name}{index}".encode() for index in range(blocks)]
+    made = filled(pool, *contents)
+    for block, content in zip(made, contents, strict=True):
+        block.hash = content
+    return made
+
+
+def filled(pool: Pool, *contents: bytes) -> list[Block]:
+    """Blocks that hold these, one after the other."""
+    (width,) = {*map(len, contents)}
+    made: list[Block] = []
+    pool.fill("", b"".join(contents), width, made)
     return made
 
 
 def evicted(pool: Pool, blocks: int) -> list[str]:
     """What goes for so many more blocks."""
     assert blocks <= pool.free
-    return [hash.decode() for hash in pool.reserve(blocks) if isinstance(hash, bytes)]
+    hashes = []
+    for block in pool.reserve(blocks):
+        assert isinstance(block.hash, bytes)
+        hashes.append(block.hash.decode())
+        block.hash = None
+    return hashes
 
 
 def test_free_blocks_without_content_go_before_those_with_it() -> None:
@@ -75,36 +87,51 @@ def test_what_was_evicted_is_found_no_more_and_its_block_is_filled_anew() -> Non
     pool = Pool(2)
     blocks = fill(pool, "a", 2)
     pool.let_go(blocks, 0)
-    assert pool.cached["a", 1] is blocks[1], "as long as nobody needs the room"
+    key = (blocks[0].chain, b"a1")
+    assert pool.cached[key] is blocks[1], "as long as nobody needs the room"
     assert evicted(pool, 1) == ["a1"]
-    assert ("a", 1) not in pool.cached
-    block, first = pool.fill(("b", 0))
-    assert (block.number, block.refs, block.hash, first) == (2, 1, None, None)
+    assert key not in pool.cached
+    (block,) = filled(pool, b"b")
+    assert (block.number, block.refs, block.key) == (2, 1, ("", b"b"))
     assert sorted(each.number for each in pool.cached.values()) == [1, 2]
 
 
 def test_blocks_of_equal_content_are_kept_apart_and_the_one_filled_first_is_found() -> None:
     pool = Pool(3)
     pool.reserve(3)
-    (first, none), *others = [pool.fill(("a", 0)) for _ in range(3)]
-    assert none is None
-    for block, found in others:
-        assert found is first
+    first, *others = [*filled(pool, b"a"), *filled(pool, b"a"), pool.fill_as(("", b"a"), None)]
+    for block in others:
         assert block is not first
         assert block.chain == first.chain
-    assert pool.cached["a", 0] is first
+    assert pool.cached["", b"a"] is first
+
+
+def test_what_follows_equal_blocks_is_equal() -> None:
+    pool = Pool(4)
+    pool.reserve(4)
+    one, other = filled(pool, b"a", b"b"), filled(pool, b"a", b"b")
+    assert [block.chain for block in one] == [block.chain for block in other]
+    assert len(pool.cached) == 2
+
+
+def test_a_block_may_have_the_chain_of_a_copy() -> None:
+    pool = Pool(2)
+    pool.reserve(2)
+    assert pool.fill_as(("", b"a", "media"), 77).chain == 77
+    (block,) = filled(pool, b"a")
+    assert block.chain != 77
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
 def test_with_one_of_equal_blocks_evicted_the_others_are_still_found(order: tuple[int, ...]) -> None:
     pool = Pool(3)
     pool.reserve(3)
-    blocks = [pool.fill(("a", 0))[0] for _ in range(3)]
+    blocks = [filled(pool, b"a")[0] for _ in range(3)]
     for index in order:
         pool.let_go([blocks[index]], 0)
     left = [0, 1, 2]
     for index in order:
-        assert pool.cached["a", 0] is blocks[left[0]]
+        assert pool.cached["", b"a"] is blocks[left[0]]
         pool.reserve(1)
         left.remove(index)
     assert pool.cached == {}
@@ -116,7 +143,7 @@ def test_content_that_was_forgotten_gets_another_chain() -> None:
     chain = block.chain
     pool.let_go([block], 0)
     assert evicted(pool, 1) == ["a0"]
-    again, _ = pool.fill(("a", 0))
+    (again,) = filled(pool, b"a0")
     assert again.chain != chain, "or children of the lost one would be found under the new one"
 
 
@@ -128,5 +155,5 @@ def test_clearing_forgets_all_content() -> None:
     assert pool.cached == {}
     assert (pool.used, pool.free) == (0, 6)
     assert evicted(pool, 6) == []
-    numbers = [pool.fill(("b", index))[0].number for index in range(6)]
+    numbers = [block.number for block in filled(pool, *[b"%d" % index for index in range(6)])]
     assert sorted(numbers) == [1, 2, 3, 4, 5, 6]
