@@ -43,6 +43,32 @@ def late(scene: Scene) -> None:
     pod.check("and is back", 11, more)
 
 
+def unheard(scene: Scene) -> None:
+    """A router that begins late, and has no replay."""
+    (pod,) = scene.pods
+    heard = scene.tokens(3 * BLOCK)
+    pod.complete(heard)
+    pod.check("a prompt", 3, heard)
+    scene.lose_router()
+    # For the daemon to notice.
+    time.sleep(0.5)
+    prompt = pod.complete(scene.tokens(4 * BLOCK), BLOCK + 1)[:-1]
+    scene.start_router()
+    pod.meet()
+    # Where the daemon connects, ZeroMQ keeps messages for the address until somebody is there.
+    kept = 0 if scene.way.dials else 5
+    pod.check("started late: sent while nobody listened", kept, prompt)
+    longer = prompt + scene.tokens(2 * BLOCK)
+    pod.complete(longer)
+    pod.check("a longer one is sent: all of it", 7, longer)
+    built = heard + scene.tokens(2 * BLOCK)
+    pod.complete(built)
+    last = scene.tokens(2 * BLOCK)
+    pod.complete(last)
+    pod.check("another one", 2, last)
+    pod.check("one built on what the other router was told: none", 0, built)
+
+
 def losses(scene: Scene) -> None:
     """Messages that are lost on the way, or come late or twice."""
     (pod,) = scene.pods

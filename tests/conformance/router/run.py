@@ -63,6 +63,8 @@ def scenes(show: Callable[..., None]) -> None:
     show("blocks of 32 for a router of 16", everyday.larger_blocks, DIALS, *ROOMY, "--block-size", "32")
     show("batches of one event", everyday.everyday, DIALS, *ROOMY, "--event-batch-size", "1")
     show("batches of 50 ms", everyday.everyday, DIALS, *ROOMY, "--event-flush-interval", "50ms")
+    show("vLLM's JSON", everyday.everyday, DIALS, *ROOMY, vllm_options=True)
+    show("vLLM's JSON", replays.everything, REPLAYS, *ROOMY, vllm_options=True)
     folder, problem = found()
     if problem:
         print(f"No chats with Qwen3's template: {problem}")
@@ -70,6 +72,8 @@ def scenes(show: Callable[..., None]) -> None:
         for way in (DIALS, BOUND):
             flags = (*ROOMY, "--tokenizer", str(folder))
             show("Qwen3's template", answers.templated, way, *flags, vocabulary=100_000)
+    for way in (DIALS, BOUND):
+        show("late", replays.unheard, way, *ROOMY)
     for name, form in FORMS.items():
         show(f"losses, {name}", replays.everything, REPLAYS, *ROOMY, *form)
 
