@@ -30,10 +30,9 @@ class Blocks:
         """
         cache = self.cache
         size = cache.block_size
-        first = not sequence.preemptions
-        tokens = sequence.prompt_tokens
         prompt = sequence.ask.prompt
         data = prompt.packed
+        tokens = sequence.prompt_tokens
         if sequence.revealed:
             data = self._tokens(sequence, 0, tokens + sequence.revealed)
             tokens += sequence.revealed
@@ -43,37 +42,30 @@ class Blocks:
             kind = content(sequence.adapter, sequence.cache_salt, prompt.media)
         found = cache.find(data, kind) if sequence.reads_cache else []
         here = cached = len(found) * size
-        loaded = 0
         if cache.host is not None and sequence.reads_cache:
-            loaded = cache.hosted(data, kind, found) * size
-            cached += loaded
-        threshold = sequence.cache_hit_threshold
-        starts = not first or threshold is None or cached >= threshold * tokens
-        if starts:
-            table = BlockTable(kind)
-            if not cache.admit(table, found, tokens):
-                return False
-            sequence.table = table
-            sequence.resident_tokens = cached
-            sequence.loaded_tokens = loaded
+            sequence.loaded_tokens = cache.hosted(data, kind, found) * size
+            cached += sequence.loaded_tokens
+        first = not sequence.preemptions
         if first:
             sequence.cached_tokens = cached
-            sequence.host_tokens = loaded
-            if cache.shares and sequence.reads_cache:
-                stats = self._stats
-                stats.prefix_cache_queries += tokens
-                stats.prefix_cache_hits += here
-                if cache.host is not None:
-                    stats.host.look_up(tokens - here, loaded)
-        if not starts:
-            return True
-        if sequence.remote_prefill is None or not first:
-            if tokens - here >= size:
-                cache.store(table, data[here * WIDTH :])
-            filled = tokens % size
-            sequence.grows_at = sequence.revealed + (size - filled if filled else 1)
-        else:
-            sequence.grows_at = 1  # when the blocks have been read
+            threshold = sequence.cache_hit_threshold
+            if threshold is not None and cached < threshold * tokens:
+                self._count(sequence, here)
+                return True
+        table = BlockTable(kind)
+        if not cache.admit(table, found, tokens):
+            return False
+        sequence.table = table
+        sequence.resident_tokens = cached
+        if first:
+            self._count(sequence, here)
+            if sequence.remote_prefill is not None:
+                sequence.grows_at = 1  # when the blocks have been read
+                return True
+        if tokens - here >= size:
+            cache.store(table, data[here * WIDTH :])
+        filled = tokens % size
+        sequence.grows_at = sequence.revealed + (size - filled if filled else 1)
         return True
 
     def grow(self, sequence: Sequence) -> bool:
@@ -107,6 +99,17 @@ class Blocks:
             if full > stored:
                 cache.store(table, self._tokens(sequence, stored * size, full * size))
         cache.pool.let_go(table.blocks, table.room)
+
+    def _count(self, sequence: Sequence, here: int) -> None:
+        """Count a prompt that was looked up, of which so many tokens are here."""
+        cache, stats = self.cache, self._stats
+        if not cache.shares or not sequence.reads_cache:
+            return
+        stats.prefix_cache_queries += sequence.prompt_tokens
+        stats.prefix_cache_hits += here
+        if cache.host is not None:
+            sequence.host_tokens = sequence.loaded_tokens
+            stats.host.look_up(sequence.prompt_tokens - here, sequence.loaded_tokens)
 
     def _fill(self, sequence: Sequence, total: int) -> bool:
         """Have blocks for its first `total` tokens, and those be found that are full."""

@@ -107,18 +107,12 @@ class KvCache:
 
         Not if there are too few; nothing happens then.
         """
-        pool = self.pool
         missing = -(-tokens // self.block_size) - len(found)
-        idle = 0
-        for block in found:
-            if not block.refs:
-                idle += 1
-        if missing + idle > pool.total - pool.used:
+        given_up = self.pool.admit(found, missing)
+        if given_up is None:
             return False
-        pool.hold(found)
         table.blocks = found
         table.room = missing
-        given_up = pool.reserve(missing)
         if given_up:
             self._note_removed(given_up)
         return True

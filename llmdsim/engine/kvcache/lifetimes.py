@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Protocol
@@ -66,14 +66,16 @@ class WatchedPool(Pool):
         self._choose(block)
         return block
 
-    def hold(self, blocks: Iterable[Block]) -> None:
+    def admit(self, found: Sequence[Block], blocks: int) -> Sequence[Block] | None:
         """As the pool does."""
-        super().hold(blocks)
-        for block in blocks:
-            life = self._lives.get(block.number)
-            if life is not None:
-                life.used = self._seconds()
-                life.hits.append(life.used)
+        given_up = super().admit(found, blocks)
+        if given_up is not None:
+            for block in found:
+                life = self._lives.get(block.number)
+                if life is not None:
+                    life.used = self._seconds()
+                    life.hits.append(life.used)
+        return given_up
 
     def reserve(self, blocks: int) -> Sequence[Block]:
         """As the pool does."""

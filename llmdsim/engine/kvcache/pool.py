@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain
 
 from llmdsim.engine.kvcache.records import BlockHash
@@ -63,23 +63,42 @@ class Pool:
         """All blocks that can be found, those of equal content last."""
         return [*self.cached.values(), *chain.from_iterable(self._twins.values())]
 
+    def admit(self, found: Sequence[Block], blocks: int) -> Sequence[Block] | None:
+        """Have one more sequence hold each of `found`, and reserve so many others for it.
+
+        Returns those that gave up what they held; None, and nothing happens, where there are too few.
+        """
+        idle = 0
+        for block in found:
+            if not block.refs:
+                idle += 1
+        if blocks + idle > self.total - self.used:
+            return None
+        for block in found:
+            if not block.refs:
+                del self._idle[block]
+            block.refs += 1
+        self.used += idle
+        return self.reserve(blocks)
+
     def reserve(self, blocks: int) -> Sequence[Block]:
         """Take so many blocks, of which there are as many free; returns those that gave up what they held."""
         self.used += blocks
         self._blank -= blocks
         if self._blank >= 0:
             return ()
-        given_up = self._evict(-self._blank)
+        pop, cached = self._idle.popitem, self.cached
+        given_up = []
+        for _ in range(-self._blank):
+            block, _ = pop(False)
+            if block.twin:
+                self._forget(block)
+            else:
+                del cached[block.key]
+            given_up.append(block)
         self._blank = 0
+        self._empty += given_up
         return given_up
-
-    def hold(self, blocks: Iterable[Block]) -> None:
-        """One more sequence holds each of `blocks`, which were found."""
-        for block in blocks:
-            if not block.refs:
-                del self._idle[block]
-                self.used += 1
-            block.refs += 1
 
     def fill(self, prefix: Hashable, contents: bytes, width: int, blocks: list[Block]) -> None:
         """Add blocks that were reserved to `blocks`, each to be found by the one before and what it holds.
@@ -150,19 +169,6 @@ class Pool:
         self.cached.clear()
         self._twins.clear()
         self._idle.clear()
-
-    def _evict(self, blocks: int) -> list[Block]:
-        pop, cached = self._idle.popitem, self.cached
-        given_up = []
-        for _ in range(blocks):
-            block, _ = pop(False)
-            if block.twin:
-                self._forget(block)
-            else:
-                del cached[block.key]
-            given_up.append(block)
-        self._empty += given_up
-        return given_up
 
     def _forget(self, block: Block) -> None:
         """Have one be found no more of which there are, or were, several of equal content."""

@@ -67,7 +67,7 @@ def test_a_block_that_is_held_again_leaves_its_place_in_the_queue() -> None:
     pool = Pool(3)
     blocks = fill(pool, "a", 3)
     pool.let_go(blocks, 0)
-    pool.hold(blocks[2:])
+    assert pool.admit(blocks[2:], 0) == ()
     assert (pool.used, blocks[2].refs) == (1, 1)
     pool.let_go(blocks[2:], 0)
     assert evicted(pool, 3) == ["a1", "a0", "a2"]
@@ -76,7 +76,7 @@ def test_a_block_that_is_held_again_leaves_its_place_in_the_queue() -> None:
 def test_a_block_is_free_when_its_last_holder_lets_go() -> None:
     pool = Pool(1)
     blocks = fill(pool, "a")
-    pool.hold(blocks)
+    assert pool.admit(blocks, 0) == ()
     pool.let_go(blocks, 0)
     assert (pool.used, pool.free, blocks[0].refs) == (1, 0, 1)
     pool.let_go(blocks, 0)
