@@ -294,7 +294,12 @@ class Engine:
             remote.lost, remote.fails = True, False
         self.pacing.withdraw(sequence)
         self._blocks.leave(sequence, complete=False)
-        self._stop_running(sequence, now)
+        sequence.running = False
+        del self._running[sequence]
+        stats.running -= 1
+        if sequence.adapter is not None:
+            self.residency.release(sequence.adapter)
+            self._note_adapters(now)
         self._waiting.add_first(sequence)
         stats.waiting = len(self._waiting)
         stats.deferred = self._waiting.deferred
@@ -318,14 +323,6 @@ class Engine:
         if self._by_priority:
             return max(self._running, key=lambda sequence: (sequence.priority, sequence.arrival))
         return next(reversed(self._running))
-
-    def _stop_running(self, sequence: Sequence, now: float) -> None:
-        sequence.running = False
-        del self._running[sequence]
-        self.stats.running -= 1
-        if sequence.adapter is not None:
-            self.residency.release(sequence.adapter)
-            self._note_adapters(now)
 
     def _admit(self, now: float) -> None:
         if self._admitting:
@@ -429,7 +426,12 @@ class Engine:
         if self._blocks is not None:
             self._blocks.leave(sequence, reason in COMPLETE)
         if sequence.running:
-            self._stop_running(sequence, now)
+            sequence.running = False
+            del self._running[sequence]
+            stats.running -= 1
+            if sequence.adapter is not None:
+                self.residency.release(sequence.adapter)
+                self._note_adapters(now)
             if sequence.reply is not None and reason not in COMPLETE:
                 self.pacing.drop(sequence)
         elif sequence.waiting:

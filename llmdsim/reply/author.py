@@ -73,19 +73,18 @@ class Author:
             return TextReply(*stopped(Layout.of(texts, ids), finish_reason, ask))
         if total > LONG:
             return LongSentenceReply(self._bank.draw(total, random), total, finish_reason)
-        # `Bank.draw`, but laying out the pieces at the same time: this is nearly every reply.
+        # `Bank.draw`, for nearly every reply.
         bank = self._sentences
         size = len(bank)
         draw = random.random
         sentence = self._openings[int(draw() * size)]
         sentences = [sentence]
-        pieces = sentence.json.copy()
-        while len(pieces) < total:
+        drawn = sentence.total
+        while drawn < total:
             sentence = bank[int(draw() * size)]
             sentences.append(sentence)
-            pieces += sentence.json
-        del pieces[total:]
-        return ShortSentenceReply(sentences, pieces, finish_reason)
+            drawn += sentence.total
+        return ShortSentenceReply(sentences, total, finish_reason)
 
     def _stored(self, ask: Ask, said: Layout) -> TextReply:
         """What a dataset says, made longer with sentences only where it must be."""
