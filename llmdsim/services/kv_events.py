@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,11 +18,12 @@ from llmdsim.kvevents.faults import EventFaults
 from llmdsim.kvevents.publisher import Publisher
 from llmdsim.kvevents.replay import Replay
 from llmdsim.kvevents.topic import host_address, topic_of
-from llmdsim.kvevents.transport import Transport, TransportError
+from llmdsim.kvevents.transport import Publishing, Transport, TransportError
 from llmdsim.kvevents.window import Window
 from llmdsim.kvevents.wire import encoder
-from llmdsim.services.listeners import Listeners, StartFailure
+from llmdsim.services.listeners import Listeners
 from llmdsim.services.rank import Rank
+from llmdsim.services.start_failure import StartFailure, give_up_start
 
 log = Logger()
 
@@ -40,7 +40,7 @@ class KvEvents(Service):
     """Takes what the engine of `rank` tells of its blocks, where events are configured.
 
     `listeners` are the rank's, `clock` is an `IReactorTime`. `foreground` decides how a failure ends the
-    process, as for `Listeners`; `transport` makes the sockets, as the service starts.
+    process; `transport` makes the sockets, as the service starts.
     """
 
     def __init__(
@@ -77,11 +77,7 @@ class KvEvents(Service):
         try:
             self._open(self._transport)
         except StartFailure as failure:
-            if not self._foreground:
-                raise
-            # The log has taken `sys.stderr` over by now.
-            print(f"llmdsim: {failure}", file=sys.__stderr__, flush=True)
-            raise SystemExit(1) from None
+            give_up_start(failure, self._foreground)
 
     def stopService(self) -> Deferred[None] | None:
         """Fires when events that were still to be sent have left."""
@@ -101,23 +97,7 @@ class KvEvents(Service):
         topic, counts = self._topic(), rank.event_counts
         window = Window(settings.buffer_steps if settings.replay_endpoint else 0)
         self._replay = Replay(window, topic.encode(), counts, clock)
-        endpoint, replay_endpoint, socket = "", "", None
-        try:
-            if settings.endpoint:
-                endpoint = settings.endpoint
-                socket, opened = transport.publish(
-                    endpoint,
-                    bind=binds(config, endpoint),
-                    hwm=settings.hwm,
-                    attempts=config.zmq_max_connect_attempts,
-                )
-                endpoint = _told(endpoint, opened)
-            if settings.replay_endpoint:
-                replay_endpoint = settings.replay_endpoint
-                self._replay.socket, opened = transport.answer(replay_endpoint, self._replay.received)
-                replay_endpoint = _told(replay_endpoint, opened)
-        except TransportError as problem:
-            raise StartFailure(f"KV events: {replay_endpoint or endpoint}: {problem}") from None
+        socket, endpoint, replay_endpoint = self._open_sockets(transport)
         self._faults = EventFaults(config, counts)
         encode = encoder(config, rank.number).batch
         self._publisher = Publisher(
@@ -152,6 +132,28 @@ class KvEvents(Service):
             endpoint=endpoint or "no address",
             replay=replay_endpoint or "no address",
         )
+
+    def _open_sockets(self, transport: Transport) -> tuple[Publishing | None, str, str]:
+        """The socket to publish by, and where that and replay are to be found, "" for nowhere."""
+        config, settings = self._rank.config, self._settings
+        socket, endpoint, replay_endpoint = None, "", ""
+        address = settings.endpoint
+        try:
+            if address:
+                socket, opened = transport.publish(
+                    address,
+                    bind=binds(config, address),
+                    hwm=settings.hwm,
+                    attempts=config.zmq_max_connect_attempts,
+                )
+                endpoint = _told(address, opened)
+            address = settings.replay_endpoint
+            if address:
+                self._replay.socket, opened = transport.answer(address, self._replay.received)
+                replay_endpoint = _told(address, opened)
+        except TransportError as problem:
+            raise StartFailure(f"KV events: {address}: {problem}") from None
+        return socket, endpoint, replay_endpoint
 
     def _listened(self, listened: bool) -> None:
         """Somebody has begun to listen, or nobody does any more."""

@@ -6,7 +6,6 @@ import errno
 import os
 import resource
 import socket
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,22 +20,18 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from llmdsim.config import Config
+from llmdsim.services.start_failure import StartFailure, give_up_start
 from llmdsim.services.unix_socket import adopt_unix_socket, remove_own_remains
 from llmdsim.wire.transport import BACKLOG, use_direct_send
 
 log = Logger()
 
 
-class StartFailure(Exception):
-    """The daemon cannot start; `str()` is one clear line."""
-
-
 class Listeners(Service):
     """The listening ports of a rank's sites. `inherited` are descriptors of sockets that listen already.
 
     The first of `sites` is the public one; the second, where there is one, is for `--admin-listen`.
-    `foreground` decides how a failure ends the process: a daemonized one must tell its parent by an ordinary
-    exception, as SystemExit would leave the parent waiting.
+    `foreground` decides how a failure ends the process.
     """
 
     def __init__(
@@ -66,11 +61,7 @@ class Listeners(Service):
         except StartFailure as failure:
             for port in self._all:
                 port.stopListening()
-            if not self._foreground:
-                raise
-            # The log has taken `sys.stderr` over by now.
-            print(f"llmdsim: {failure}", file=sys.__stderr__, flush=True)
-            raise SystemExit(1) from None
+            give_up_start(failure, self._foreground)
         for port in self._all:
             use_direct_send(port)
         self.addresses = [port.getHost() for port in self.ports]

@@ -13,7 +13,8 @@ from twisted.logger import LogEvent
 from llmdsim.config import parse, rank_config
 from llmdsim.engine.kvcache.records import Cleared, Removed
 from llmdsim.services.kv_events import KvEvents
-from llmdsim.services.listeners import Listeners, StartFailure
+from llmdsim.services.listeners import Listeners
+from llmdsim.services.start_failure import StartFailure
 from tests.kvevents.transport import MemoryTransport, numbers
 from tests.web.admin.operator import call
 from tests.web.rig import RankRig

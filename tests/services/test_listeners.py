@@ -21,7 +21,8 @@ from zope.interface import implementer
 
 from llmdsim.config import parse
 from llmdsim.services import listeners
-from llmdsim.services.listeners import Listeners, StartFailure, raise_file_limit
+from llmdsim.services.listeners import Listeners, raise_file_limit
+from llmdsim.services.start_failure import StartFailure
 from llmdsim.wire.transport import BACKLOG
 
 

@@ -14,7 +14,8 @@ from twisted.internet.unix import Port
 from twisted.python.failure import Failure
 
 from llmdsim.config import parse
-from llmdsim.services.listeners import Listeners, StartFailure
+from llmdsim.services.listeners import Listeners
+from llmdsim.services.start_failure import StartFailure
 from llmdsim.services.unix_socket import adopt_unix_socket, remove_own_remains
 
 
