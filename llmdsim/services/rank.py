@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 from twisted.application.service import Service
 
 from llmdsim.config import Config
-from llmdsim.config.kv_events import kv_event_settings
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
-from llmdsim.engine.kvcache import KvCache
-from llmdsim.engine.kvcache.hashing import hasher
-from llmdsim.engine.kvcache.lifetimes import WatchedPool
-from llmdsim.engine.kvcache.offload import HostTier
-from llmdsim.engine.kvcache.pool import Pool
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
-from llmdsim.engine.stats import KV_BYTES_PER_TOKEN, Stats
+from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import Transfers
 from llmdsim.kvevents.counts import EventCounts
 from llmdsim.reply.author import Author
 from llmdsim.services.driver import EngineDriver
+from llmdsim.services.kv_cache import kv_cache
 from llmdsim.services.rank_metrics import RankMetrics
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.access.documentation import Documentation
@@ -40,7 +34,7 @@ from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.operations import Operations
 from llmdsim.web.pooling.routes import PoolingRoutes
 from llmdsim.web.render import Render
-from llmdsim.web.render_service import RenderService
+from llmdsim.web.render_service import RenderService, asks_render_service
 from llmdsim.web.responses.routes import Responses
 from llmdsim.web.router import Router, new_app, part_of, path_error
 from llmdsim.web.server import Server
@@ -74,7 +68,7 @@ class Rank(Service):
         self.stats = Stats(config.max_model_len, config.block_size)
         self._latency = latency = Latency(config)
         self.author = author = Author(config, tokenizer)
-        cache = _kv_cache(config, self.stats, clock.seconds)
+        cache = kv_cache(config, self.stats, clock.seconds)
         self.engine = Engine(
             config, PerRequestPacing(latency), author.write, self.stats, clock.seconds, cache
         )
@@ -99,7 +93,7 @@ class Rank(Service):
             port=config.port,
             connector=Connector(config, engine_id or str(uuid4())),
             templates=templates,
-            render_service=RenderService(config, clock) if _asks_render_service(config) else None,
+            render_service=RenderService(config, clock) if asks_render_service(config) else None,
         )
         self.context.on_config += [
             self.context.failures.faults.configure,
@@ -156,29 +150,6 @@ class Rank(Service):
         self.metrics.stop()
         if self.context.render_service is not None:
             self.context.render_service.close()
-
-
-def _asks_render_service(config: Config) -> bool:
-    """Whether one is asked: its default is no address of ours to call."""
-    return "render_url" in config.given and bool(config.render_url) and not config.force_dummy_tokenizer
-
-
-def _kv_cache(config: Config, stats: Stats, seconds: Callable[[], float]) -> KvCache | None:
-    """The KV cache, where it is to be simulated."""
-    if not config.enable_kvcache:
-        return None
-    names_blocks = None
-    if kv_event_settings(config).publishes:
-        model = config.served_model_name[0]
-        names_blocks = hasher(config.prefix_caching_hash_algo, config.hash_seed, model)
-    pool = Pool(config.kv_cache_size)
-    if config.kv_cache_metrics:
-        pool = WatchedPool(config.kv_cache_size, config, stats.block_times, seconds)
-    host = None
-    if config.kv_offloading_size:
-        block_bytes = KV_BYTES_PER_TOKEN * config.block_size
-        host = HostTier(int(config.kv_offloading_size * (1 << 30)) // block_bytes)
-    return KvCache(pool, config.block_size, config.enable_prefix_caching, names_blocks, host)
 
 
 def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:

@@ -78,6 +78,11 @@ class RenderTimeout(RenderFailure):
     """It takes too long."""
 
 
+def asks_render_service(config: Config) -> bool:
+    """Whether one is to be asked: the option's default is no address of ours to call."""
+    return "render_url" in config.given and bool(config.render_url) and not config.force_dummy_tokenizer
+
+
 class RenderService:
     """Asks the service, over connections that are kept. `clock` is an `IReactorTime`.
 
