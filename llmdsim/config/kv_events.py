@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from llmdsim.config.option import flag_of
 from llmdsim.config.table import Config
 
 #: Members of vLLM's --kv-events-config: what they hold, what vLLM takes for granted, and the flag here that
@@ -98,13 +99,13 @@ def why_nothing_is_published(config: Config) -> str | None:
     if not config.enable_kvcache:
         for field in ("kv_events_config", "zmq_endpoint", "kv_events_replay_endpoint", "kv_events_topic"):
             if field in config.given and getattr(config, field):
-                return f"--{_name(field)}: no events are published without --enable-kvcache"
+                return f"{flag_of(field)}: no events are published without --enable-kvcache"
     elif not config.enable_prefix_caching and kv_event_settings(config).publishes:
         return "--enable-prefix-caching is off, so no blocks are ever published"
     return None
 
 
-def kv_event_faults(config: Config, ranks: range) -> Iterator[str]:
+def wrong_kv_events(config: Config, ranks: range) -> Iterator[str]:
     """What is wrong with the options of events, one sentence each; `ranks` are those of this server."""
     document = config.kv_events_config
     if document is not None:
@@ -115,7 +116,7 @@ def kv_event_faults(config: Config, ranks: range) -> Iterator[str]:
         for member, (_, _, field) in _MEMBERS.items():
             if field in config.given and member in document and document[member] != getattr(config, field):
                 yield (
-                    f"--kv-events-config: {member} is {document[member]!r}, but --{_name(field)} is "
+                    f"--kv-events-config: {member} is {document[member]!r}, but {flag_of(field)} is "
                     f"{getattr(config, field)!r}"
                 )
     endpoint, replay = _chosen(config, "endpoint"), _chosen(config, "replay_endpoint") or ""
@@ -175,7 +176,7 @@ def _origin(config: Config, member: str) -> str:
     """The option that gives `member`."""
     document, field = config.kv_events_config, _MEMBERS[member][2]
     from_document = document is not None and (member in document or field not in config.given)
-    return f"--kv-events-config: {member}" if from_document else f"--{_name(field)}"
+    return f"--kv-events-config: {member}" if from_document else flag_of(field)
 
 
 def _overlap(publish: str, replay: str, ranks: int) -> bool:
@@ -185,7 +186,3 @@ def _overlap(publish: str, replay: str, ranks: int) -> bool:
         return False
     first, second = (int(port[2]) for port in ports if port)
     return 0 not in (first, second) and abs(first - second) < ranks
-
-
-def _name(field: str) -> str:
-    return field.replace("_", "-")

@@ -98,6 +98,11 @@ def option(
     return field(default=default, metadata={"option": row})
 
 
+def flag_of(field: str) -> str:
+    """How a field's option is written on the command line."""
+    return "--" + field.replace("_", "-")
+
+
 def row(name: str, annotation: object, given: dict[str, Any]) -> Option:
     """The row of the field `name`; its annotation says what it takes, so nothing is written twice."""
     optional = type(None) in get_args(annotation)

@@ -10,9 +10,9 @@ from llmdsim.config.event_fault import parse_event_fault
 from llmdsim.config.fake_metrics import read_fake_metrics
 from llmdsim.config.fault import parse_fault
 from llmdsim.config.klog import SEVERITIES, patterns, severity
-from llmdsim.config.kv_events import kv_event_faults
+from llmdsim.config.kv_events import wrong_kv_events
 from llmdsim.config.kv_transfer import kv_transfer_fault
-from llmdsim.config.option import ConfigError
+from llmdsim.config.option import ConfigError, flag_of
 from llmdsim.config.ranks import rank_numbers
 from llmdsim.config.table import Config
 
@@ -43,7 +43,7 @@ def _broken(config: Config) -> Iterator[str]:
         low, high = f"min_tool_call_{bound}", f"max_tool_call_{bound}"
         if getattr(config, high) < getattr(config, low):
             yield (
-                f"{_flag(high)}: {getattr(config, high)} is less than {_flag(low)}, which is "
+                f"{flag_of(high)}: {getattr(config, high)} is less than {flag_of(low)}, which is "
                 f"{getattr(config, low)}"
             )
     if config.max_cpu_loras < config.max_loras:
@@ -55,16 +55,8 @@ def _broken(config: Config) -> Iterator[str]:
         yield "--self-signed-certs: cannot be used together with --ssl-certfile and --ssl-keyfile"
     if config.dataset_url and not config.dataset_path:
         yield "--dataset-url: needs --dataset-path, the file to download to"
-    if re.match(r"[^/]*//[^/?#]*@", config.dataset_url):
-        # Not shown: what stands there is a secret.
-        yield "--dataset-url: a user or a password in the URL cannot be used"
-    elif config.dataset_url and not _is_http(config.dataset_url):
-        yield f"--dataset-url: {config.dataset_url!r} is not a URL of http or https"
-    if "render_url" in config.given and config.render_url:
-        if re.match(r"[^/]*//[^/?#]*@", config.render_url):
-            yield "--render-url: a user or a password in the URL cannot be used"
-        elif not _is_http(config.render_url):
-            yield f"--render-url: {config.render_url!r} is not a URL of http or https"
+    yield from _url("--dataset-url", config.dataset_url)
+    yield from _url("--render-url", config.render_url)
     if config.mode == "echo" and (config.dataset_path or config.dataset_url):
         yield "--dataset-path and --dataset-url: cannot be used with --mode echo"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", config.dataset_table_name):
@@ -101,7 +93,7 @@ def _broken(config: Config) -> Iterator[str]:
         )
     if config.enable_kvcache and not config.kv_cache_size:
         yield "--kv-cache-size: a cache without blocks cannot serve anything"
-    yield from kv_event_faults(config, rank_numbers(config))
+    yield from wrong_kv_events(config, rank_numbers(config))
     for fault in config.kv_event_faults:
         try:
             parse_event_fault(fault)
@@ -129,8 +121,8 @@ def _spread(config: Config, mean: str) -> Iterator[str]:
     # Written in decimals: 30ms must pass for 100ms, whatever 0.3 * 0.1 is in binary.
     if spread > middle * SPREAD * (1 + 1e-9):
         yield (
-            f"{_flag(mean)}-std-dev: {format_duration(spread)} is more than 30 % of {_flag(mean)}, which is "
-            f"{format_duration(middle)}"
+            f"{flag_of(mean)}-std-dev: {format_duration(spread)} is more than 30 % of {flag_of(mean)}, which "
+            f"is {format_duration(middle)}"
         )
 
 
@@ -140,15 +132,19 @@ def _klog(config: Config) -> Iterator[str]:
         try:
             severity(text)
         except ValueError:
-            yield f"{_flag(field)}: {text!r} is not a severity: 0 to 3, or {', '.join(SEVERITIES)}"
+            yield f"{flag_of(field)}: {text!r} is not a severity: 0 to 3, or {', '.join(SEVERITIES)}"
     try:
         patterns(config.vmodule)
     except ValueError:
         yield f"--vmodule: {config.vmodule!r} is not pattern=N,... with N of at least 0"
 
 
-def _flag(field: str) -> str:
-    return "--" + field.replace("_", "-")
+def _url(flag: str, url: str) -> Iterator[str]:
+    if re.match(r"[^/]*//[^/?#]*@", url):
+        # Not shown: what stands there is a secret.
+        yield f"{flag}: a user or a password in the URL cannot be used"
+    elif url and not _is_http(url):
+        yield f"{flag}: {url!r} is not a URL of http or https"
 
 
 def _is_http(url: str) -> bool:
