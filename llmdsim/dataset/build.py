@@ -15,8 +15,8 @@ from llmdsim.reply.dataset import digest
 from llmdsim.reply.dataset.file import COLUMNS
 from llmdsim.reply.dataset.stored import write_stored
 from llmdsim.tokenization import Prompt, Tokenizer, render_chat, well_formed
-from llmdsim.tokenization.chat import Message
 from llmdsim.tokenization.loaded import Loaded
+from llmdsim.tokenization.messages import Message
 
 #: What a chat reads as. Raises ValueError for one that a template refuses.
 Render = Callable[[Sequence[Message]], str]

@@ -7,22 +7,11 @@ elsewhere; whatever still has the wrong shape counts as absent.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from llmdsim.tokenization.media import item_of
-
-Message = Mapping[str, Any]
-
-# Where each type of content part keeps its text.
-_TEXT_KEYS = {
-    "text": "text",
-    "input_text": "text",
-    "output_text": "text",
-    "refusal": "refusal",
-    "thinking": "thinking",
-}
+from llmdsim.tokenization.messages import TEXT_KEYS, Message
 
 
 def render_chat(messages: Sequence[Message]) -> str:
@@ -70,8 +59,8 @@ def _part(part: object, of_prompt: bool) -> str | None:
     kind = part.get("type", "text")
     item = None if kind == "text" and "text" in part else item_of(part)
     if item is not None:
-        return f"{item.line}\n{item.placeholders}" if of_prompt else item.line
-    text = part.get(_TEXT_KEYS.get(kind, "")) if isinstance(kind, str) else None
+        return item.text if of_prompt else item.line
+    text = part.get(TEXT_KEYS.get(kind, "")) if isinstance(kind, str) else None
     return text if isinstance(text, str) else None
 
 

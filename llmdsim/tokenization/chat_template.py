@@ -12,8 +12,9 @@ from typing import Any
 from jinja2 import TemplateError
 
 from llmdsim.tokenization.content_format import ContentFormat, content_format
+from llmdsim.tokenization.messages import Message
 from llmdsim.tokenization.sandbox import Sandbox
-from llmdsim.tokenization.template_messages import Message, Templated, templated, without_developer
+from llmdsim.tokenization.template_messages import Templated, templated, without_developer
 
 #: Characters that a template may write.
 MOST_CHARACTERS = 64 << 20

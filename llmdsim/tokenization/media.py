@@ -39,6 +39,11 @@ class Item(NamedTuple):
         return f"{self.modality}: {_shortened(self.source)}" if self.source else self.modality
 
     @property
+    def text(self) -> str:
+        """What it reads as in a prompt."""
+        return f"{self.line}\n{self.placeholders}"
+
+    @property
     def placeholders(self) -> str:
         """A text of as many tokens as it takes; every tokenizer has these words."""
         return " ".join([self.modality] * TOKENS[self.modality])

@@ -11,21 +11,10 @@ from typing import Any
 
 from llmdsim.tokenization.content_format import ContentFormat
 from llmdsim.tokenization.media import Item, item_of
+from llmdsim.tokenization.messages import BILLING, TEXT_KEYS, Message
 
-Message = Mapping[str, Any]
 Templated = dict[str, Any]
 
-#: Claude Code puts a line that begins so, different each time, before its prompts: no two would be alike.
-_BILLING = "x-anthropic-billing-header"
-
-#: Where each type of content part keeps its text.
-_TEXTS = {
-    "text": "text",
-    "input_text": "text",
-    "output_text": "text",
-    "refusal": "refusal",
-    "thinking": "thinking",
-}
 #: What content parts are known to have; templates see whatever else there is.
 _KNOWN = frozenset(
     (
@@ -111,8 +100,8 @@ def _part(part: Any) -> tuple[dict[str, Any], Item | None] | None:
         return {"type": "text", "text": part}, None
     kind = part.get("type")
     item = None
-    if kind in _TEXTS:
-        made = {"type": "text", "text": part[_TEXTS[kind]]}
+    if kind in TEXT_KEYS:
+        made = {"type": "text", "text": part[TEXT_KEYS[kind]]}
     elif kind == "tool_reference":
         name = part.get("name")
         return ({"type": kind, "name": name}, None) if isinstance(name, str) else None
@@ -128,7 +117,7 @@ def _part(part: Any) -> tuple[dict[str, Any], Item | None] | None:
 def _shown(part: Mapping[str, Any], item: Item | None) -> str:
     """A part in a content that is a text."""
     if item is not None:
-        return f"{item.line}\n{item.placeholders}"
+        return item.text
     text: str = part["name"] if part["type"] == "tool_reference" else part["text"]
     return text
 
@@ -152,7 +141,7 @@ def _without_billing(content: Any) -> Any:
 
 def _billed(part: Any) -> bool:
     text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else part
-    return isinstance(text, str) and text.startswith(_BILLING)
+    return isinstance(text, str) and text.startswith(BILLING)
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def features_of(messages: Sequence[Mapping[str, Any]], prompt: Prompt) -> Featur
     at = 0
     for item, name in zip(items, media_hashes(items), strict=True):
         # A template may leave the line out.
-        for shown in (f"{item.line}\n{item.placeholders}", item.placeholders):
+        for shown in (item.text, item.placeholders):
             found = text.find(shown, at)
             if found >= 0:
                 at = found + len(shown)

@@ -9,20 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from llmdsim.tokenization.messages import TEXT_KEYS
 from llmdsim.web.decoding import MAX_PROBLEMS, Path, Problem
 from llmdsim.web.errors import ApiError, shown
 
 Message = dict[str, Any]
 
 _FIRST_TYPE = "ChatCompletionDeveloperMessageParam"
-#: Content parts that are text, and the key that holds it.
-TEXT_PARTS = {
-    "text": "text",
-    "input_text": "text",
-    "output_text": "text",
-    "refusal": "refusal",
-    "thinking": "thinking",
-}
 #: Content parts that point at media, as an object with a `url`; a bare string is taken too.
 _URL_PARTS = frozenset(("image_url", "audio_url", "video_url"))
 #: Other parts that are let through unexamined.
@@ -138,7 +131,7 @@ def _check_part(part: Any, place: str) -> None:
             raise ApiError(400, f"{place}: this content part is missing its 'type'.")
     if not isinstance(kind, str):
         raise ApiError(400, f"{place}: the 'type' of a content part must be a string.")
-    key = TEXT_PARTS.get(kind)
+    key = TEXT_KEYS.get(kind)
     if key is not None:
         if not isinstance(part.get(key), str):
             raise ApiError(400, f"{place}: a part of type '{kind}' needs its '{key}' to be a string.")
@@ -149,7 +142,7 @@ def _check_part(part: Any, place: str) -> None:
         if not isinstance(target, str) and part.get("uuid") is None:
             raise ApiError(400, f"{place}: a part of type '{kind}' needs a '{kind}' with a 'url'.")
     elif kind not in _OPAQUE_PARTS:
-        known = ", ".join(sorted((*TEXT_PARTS, *_URL_PARTS, *_OPAQUE_PARTS)))
+        known = ", ".join(sorted((*TEXT_KEYS, *_URL_PARTS, *_OPAQUE_PARTS)))
         raise ApiError(400, f"{place}: content part type '{shown(kind)}' is not known; these are: {known}.")
 
 

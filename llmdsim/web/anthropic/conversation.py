@@ -7,13 +7,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from llmdsim.tokenization.messages import BILLING
 from llmdsim.web.anthropic.request import Block, CountTokensRequest, Message
 from llmdsim.web.errors import ApiError, shown
 
 ChatMessage = dict[str, Any]
-
-#: Claude Code puts a line that begins so, different each time, before its prompts: no two would be alike.
-_BILLING = "x-anthropic-billing-header"
 
 
 def chat_messages(request: CountTokensRequest, merges_system: bool = False) -> list[ChatMessage]:
@@ -47,13 +45,13 @@ def chat_messages(request: CountTokensRequest, merges_system: bool = False) -> l
 
 def _add_system(content: str | list[Block], converted: list[ChatMessage]) -> None:
     text = content if isinstance(content, str) else _system_text(content)
-    if text and not text.startswith(_BILLING):
+    if text and not text.startswith(BILLING):
         converted.append({"role": "system", "content": text})
 
 
 def _system_text(blocks: Iterable[Block]) -> str:
     texts = (block.text or "" for block in blocks if block.type == "text")
-    return "".join(text for text in texts if not text.startswith(_BILLING))
+    return "".join(text for text in texts if not text.startswith(BILLING))
 
 
 def _add_blocks(message: Message, blocks: Iterable[Block], converted: list[ChatMessage]) -> None:
