@@ -38,6 +38,10 @@ class TemplateRefusal(Exception):
     """A template that cannot be used, or cannot be with this conversation; `str()` says why."""
 
 
+class _TimeIsUp(BaseException):
+    """No Exception: those jinja2 swallows where it works out constants, and this one is raised only once."""
+
+
 class ChatTemplate:
     """A compiled template; it may be used from several threads. Raises TemplateRefusal for wrong syntax."""
 
@@ -112,13 +116,15 @@ def bounded(work: Callable[[], str], seconds: float) -> str:
 
     def look(frame: FrameType, event: str, argument: Any) -> Any:
         if monotonic() > until:
-            raise TemplateRefusal(f"The chat template takes more than {seconds:g} seconds.")
+            raise _TimeIsUp
         return look
 
     before = sys.gettrace()
     sys.settrace(look)
     try:
         return work()
+    except _TimeIsUp:
+        raise TemplateRefusal(f"The chat template takes more than {seconds:g} seconds.") from None
     finally:
         sys.settrace(before)
 

@@ -154,6 +154,13 @@ def test_what_a_template_takes_can_be_bounded(source: str) -> None:
     assert bounded(lambda: render(SIMPLE, user("a")), 60) == "<user>a</user>"
 
 
+def test_time_is_up_even_where_jinja2_takes_every_exception_for_its_own() -> None:
+    # What is constant is worked out as the template is compiled, and left alone if that raises.
+    constant = "{{ '" + "a " * 100_000 + "' | wordwrap(5) }}{{ messages | length }}"
+    with pytest.raises(TemplateRefusal, match=r"more than 0\.3 seconds"):
+        bounded(lambda: ChatTemplate(constant).render([user("a")], VARIABLES), 0.3)
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
