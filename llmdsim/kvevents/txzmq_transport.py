@@ -26,6 +26,9 @@ REQUEST_HWM = 16
 #: Bytes of a frame of a request; a client that sends more is cut off.
 LONGEST_FRAME = 1024
 
+#: Bytes of what somebody subscribes to, likewise: libzmq takes fifty times as many to remember it.
+LONGEST_SUBSCRIPTION = 1 << 14
+
 #: Messages read in one turn of the reactor.
 READS = 32
 
@@ -109,8 +112,13 @@ class _Socket(ZmqConnection):  # type: ignore[misc] # txzmq has no types
 class _Publishing:
     def __init__(self, factory: _Factory, hwm: int) -> None:
         # XPUB is a PUB that lets us know who listens.
-        options = {zmq.XPUB_NODROP: 1, zmq.LINGER: int(LINGER * 1000)}
+        options = {
+            zmq.XPUB_NODROP: 1,
+            zmq.LINGER: int(LINGER * 1000),
+            zmq.MAXMSGSIZE: LONGEST_SUBSCRIPTION,
+        }
         self.socket = _Socket(factory, zmq.XPUB, hwm, options, self._subscribed)
+        #: Beginnings of the topic that somebody listens to.
         self._prefixes: set[bytes] = set()
         self._topic = b""
         self._told: Callable[[bool], object] | None = None
@@ -132,21 +140,21 @@ class _Publishing:
 
     def watch(self, topic: bytes, told: Callable[[bool], object]) -> None:
         self._topic, self._told = topic, told
-        told(self._listened)
-
-    @property
-    def _listened(self) -> bool:
-        return any(self._topic.startswith(prefix) for prefix in self._prefixes)
+        told(False)
 
     def _subscribed(self, frames: list[bytes]) -> None:
-        before = self._listened
+        told = self._told
         kind, prefix = frames[0][:1], frames[0][1:]
+        if told is None or not self._topic.startswith(prefix):
+            return
+        prefixes = self._prefixes
+        listened = bool(prefixes)
         if kind == b"\1":
-            self._prefixes.add(prefix)
+            prefixes.add(prefix)
         elif kind == b"\0":
-            self._prefixes.discard(prefix)
-        if self._told is not None and self._listened != before:
-            self._told(not before)
+            prefixes.discard(prefix)
+        if listened != bool(prefixes):
+            told(not listened)
 
 
 class _Answering:

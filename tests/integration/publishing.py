@@ -43,6 +43,8 @@ class Told(LineOnlyReceiver):
         socket, self.address = self.transport_.publish(
             address, bind=how == "bind", hwm=int(hwm), attempts=int(attempts)
         )
+        self.listened = False
+        socket.watch(TOPIC, self.hear)
         answers = Replay(window, TOPIC, self.counts, reactor)
         if replay != "-":
             answers.socket, _ = self.transport_.answer(replay, answers.received)
@@ -52,6 +54,9 @@ class Told(LineOnlyReceiver):
         self.latest = 0.0
         self.beats = LoopingCall(self.beat)
         self.beat_at = time.monotonic()
+
+    def hear(self, listened: bool) -> None:
+        self.listened = listened
 
     def beat(self) -> None:
         now = time.monotonic()
@@ -83,6 +88,7 @@ class Told(LineOnlyReceiver):
             overflows=self.counts.overflows,
             replays=self.counts.replays,
             latest=self.latest,
+            listened=self.listened,
         )
         self.latest, self.beat_at = 0.0, time.monotonic()
 

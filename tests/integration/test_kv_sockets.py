@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from tests.integration import publishing
 from tests.integration.daemon import free_port
@@ -185,6 +186,31 @@ def test_r92_a_slow_subscriber_is_told_of_and_holds_up_neither_us_nor_others() -
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
         # Now that it reads, it gets what comes.
         joined(slow, process.provoke)
+
+
+def test_who_listens_to_much_else_is_heard_soon() -> None:
+    with publisher("tcp://127.0.0.1:0") as process:
+        with Subscriber(process.address, topic=b"0", SNDHWM=0) as subscriber:
+            for number in range(20_000):
+                subscriber.socket.subscribe(b"%d" % number)
+            subscriber.socket.subscribe(b"kv@")
+            until(lambda: process.publish()["listened"], "nobody is said to listen")
+            with Subscriber(process.address, topic=b"k") as other:
+                joined(other, process.provoke)
+            joined(subscriber, process.provoke)
+            assert process.publish()["listened"]
+        until(lambda: not process.publish()["listened"], "somebody is said to listen still")
+
+
+def test_a_subscription_beyond_measure_is_cut_off() -> None:
+    with publisher("tcp://127.0.0.1:0") as process, Subscriber(process.address) as other:
+        with Subscriber(process.address) as subscriber:
+            joined(subscriber, process.provoke)
+            with subscriber.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor:
+                subscriber.socket.subscribe(b"k" * 100_000)
+                assert monitor.poll(5000)
+            subscriber.socket.disable_monitor()
+        joined(other, process.provoke)
 
 
 def test_r66_replay_of_ten_thousand_batches() -> None:
