@@ -58,7 +58,7 @@ class Pacing(Protocol):
 class PerRequestPacing:
     """Each sequence has its own timetable: a prefill, then a gap before every further token."""
 
-    __slots__ = ("_due", "_frozen_at", "_heap", "_latency", "_serial", "_stale")
+    __slots__ = ("_due", "_frozen_at", "_heap", "_latency", "_serial", "_stale", "_withdrawn")
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
@@ -67,9 +67,13 @@ class PerRequestPacing:
         self._due: list[Entry] = []
         self._serial = count()
         self._stale = 0
+        #: Those whose deadlines are void, and still among the others: many may go at once.
+        self._withdrawn: set[Sequence] = set()
         self._frozen_at: float | None = None
 
     def begin(self, sequence: Sequence, now: float, running: int) -> None:
+        if sequence in self._withdrawn:
+            self._forget()
         latency = self._latency
         lasts = latency.constant_prefill
         remote = sequence.remote_prefill
@@ -113,9 +117,15 @@ class PerRequestPacing:
             self._stale = 0
 
     def withdraw(self, sequence: Sequence) -> None:
+        self._withdrawn.add(sequence)
+
+    def _forget(self) -> None:
+        """Have none of the deadlines of those that were withdrawn."""
+        withdrawn = self._withdrawn
         for entries in (self._heap, self._due):
-            entries[:] = [entry for entry in entries if entry[2] is not sequence]
+            entries[:] = [entry for entry in entries if entry[2] not in withdrawn]
         heapify(self._heap)
+        withdrawn.clear()
 
     def freeze(self, now: float) -> None:
         if self._frozen_at is None:
@@ -130,6 +140,7 @@ class PerRequestPacing:
         heapify(self._heap)  # rounding may have made equals of two deadlines
 
     def retime(self, now: float, running: int) -> None:
+        self._forget()
         if self._frozen_at is not None:
             now = self._frozen_at
         entries, self._heap, self._stale = self._heap, [], 0
@@ -167,6 +178,8 @@ class PerRequestPacing:
     def next_deadline(self) -> float | None:
         if self._frozen_at is not None:
             return None
+        if self._withdrawn:
+            self._forget()
         heap = self._heap
         while heap and heap[0][2].finish_reason is not None:
             heappop(heap)
@@ -178,6 +191,8 @@ class PerRequestPacing:
     ) -> None:
         if self._frozen_at is not None:
             return
+        if self._withdrawn:
+            self._forget()
         heap = self._heap
         due = self._due
         while heap and heap[0][0] <= now:
@@ -187,11 +202,14 @@ class PerRequestPacing:
         serial = self._serial
         due.reverse()
         room = MOST_IN_BURSTS
+        withdrawn = self._withdrawn
         try:
             while due and room > 0:
                 deadline, _, sequence, _ = due.pop()
                 if sequence.finish_reason is not None:
                     self._stale = max(0, self._stale - 1)
+                    continue
+                if withdrawn and sequence in withdrawn:
                     continue
                 if sequence.remote_prefill is not None and sequence.remote_prefill.fails:
                     # Before the sink runs, as below.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +16,7 @@ from llmdsim.engine.kvcache.pool import Pool
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.transfers import RemotePrefill
 from llmdsim.tokenization.prompt import MediaSpan
-from tests.engine.rig import Rig, log
+from tests.engine.rig import TICK, Rig, log
 
 SIZE = 4
 
@@ -339,6 +340,19 @@ def test_resetting_forgets_all_unless_something_is_held() -> None:
     assert rig.engine.reset_prefix_cache(rig.now)
     assert hits(rig, list(range(1, 20))) == 0
     assert rig.engine.drain_events()[-1] == Cleared()
+
+
+def test_thousands_are_preempted_at_once() -> None:
+    rig = block_rig(blocks=8000, slots=4000, inter_token_latency=TICK)
+    running = [add(rig, prompt(1), total=3) for _ in range(4000)]
+    rig.go()
+    started = time.thread_time()
+    rig.engine.reset_prefix_cache(rig.now, preempt=True)
+    # Were each looked for among all deadlines, this would take a second.
+    assert time.thread_time() - started < 0.5
+    rig.drain()
+    assert [log(sequence).reasons[-1] for sequence in running] == ["stop"] * 4000
+    assert {sequence.preemptions for sequence in running} == {1}
 
 
 def test_evicted_blocks_are_told_before_those_that_took_their_place() -> None:
