@@ -62,6 +62,8 @@ class Blocks:
             if sequence.remote_prefill is not None:
                 sequence.grows_at = 1  # when the blocks have been read
                 return True
+            if cache.shares:
+                sequence.created_tokens = tokens - tokens % size - cached
         if tokens - here >= size:
             cache.store(table, data[here * WIDTH :])
         filled = tokens % size

@@ -50,10 +50,10 @@ class Sequence:
     `remote_prefill`.
 
     Its KV blocks are in `table`, where blocks are simulated; when it has revealed `grows_at` tokens it needs
-    more of them, or has filled some. `cached_tokens` are those of its prompt that were found in the cache;
-    when it started for the last time, `resident_tokens` were, `loaded_tokens` of them in the host's memory
-    (`host_tokens` for the prompt alone). It was sent back to the queue `preemptions` times, and is `resuming`
-    until it goes on.
+    more of them, or has filled some. `cached_tokens` are those of its prompt that were found in the cache,
+    and `created_tokens` those that it computed for others to find; when it started for the last time,
+    `resident_tokens` were found, `loaded_tokens` of them in the host's memory (`host_tokens` for the prompt
+    alone). It was sent back to the queue `preemptions` times, and is `resuming` until it goes on.
     """
 
     __slots__ = (
@@ -63,6 +63,7 @@ class Sequence:
         "cache_hit_threshold",
         "cache_salt",
         "cached_tokens",
+        "created_tokens",
         "family",
         "finish_reason",
         "first_token_at",
@@ -113,6 +114,7 @@ class Sequence:
         self.reply: Reply | None = None
         self.revealed = 0
         self.cached_tokens = 0
+        self.created_tokens = 0
         self.resident_tokens = 0
         self.host_tokens = 0
         self.loaded_tokens = 0
@@ -135,3 +137,8 @@ class Sequence:
         self.scheduled_at = 0.0
         self.first_token_at = 0.0
         self.last_token_at = 0.0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first choice of its prompt."""
+        return self.family is None or self.index % self.family.n == 0

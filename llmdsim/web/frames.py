@@ -77,6 +77,8 @@ class ChunkFrames(Frames):
 
     #: The member that holds a token's text, up to the text.
     text_member: bytes
+    #: Tokens of the prompt that were computed for others to find, where they are told.
+    created_tokens: int | None = None
 
     def __init__(self, head: ReplyHead, object_: bytes, wants: ReplyWants) -> None:
         self.wants = wants
@@ -216,7 +218,7 @@ class ChunkFrames(Frames):
         wants = self.wants
         if not wants.usage:
             return sse.DONE
-        counts = last_usage(wants, completion_tokens, cached_tokens, self.last_details())
+        counts = last_usage(wants, completion_tokens, cached_tokens, self.last_details(), self.created_tokens)
         return b'%b],"usage":%b%b}\n\n%b' % (self._base, counts, self._fingerprint, sse.DONE)
 
     def error(self, error: ApiError) -> bytes:
@@ -233,6 +235,7 @@ class ChatFrames(ChunkFrames):
         self._role = json(role)
         self._begun = False
         self._reasoning_tokens = 0
+        self.created_tokens = 0
         self._parts: dict[int, PartMembers] = {}
 
     def begin(self, index: int) -> tuple[bytes, bytes, bytes]:
@@ -256,6 +259,8 @@ class ChatFrames(ChunkFrames):
         return b"".join(roles + echoes), b"", NULL
 
     def finish(self, sequence: EngineSequence) -> Finish:
+        if not sequence.index:
+            self.created_tokens = sequence.created_tokens
         if self.wants.reasoning and sequence.reply is not None:
             self._reasoning_tokens += sequence.reply.reasoning_tokens(sequence.revealed)
         return Finish.of(sequence, self.wants.prefill, chat_finish_reason(sequence))

@@ -61,7 +61,8 @@ class ReplyStream:
     def put_last(self, data: bytes, sequence: EngineSequence) -> None:
         """Send the last frames of a choice, and after those of the last choice the stream's end."""
         self._completion_tokens += sequence.revealed
-        self._cached_tokens += sequence.cached_tokens
+        if sequence.is_first:
+            self._cached_tokens += sequence.cached_tokens
         self._left -= 1
         if self._left:
             self.put(data)

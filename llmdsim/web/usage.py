@@ -16,18 +16,28 @@ def usage(prompt_tokens: int, completion_tokens: int, details: bytes = b"") -> b
 
 
 def reply_usage(
-    wants: ReplyWants, completion_tokens: int, cached_tokens: int, reasoning_tokens: int | None = None
+    wants: ReplyWants,
+    completion_tokens: int,
+    cached_tokens: int,
+    reasoning_tokens: int | None = None,
+    created_tokens: int | None = None,
 ) -> bytes:
     """That of a whole reply."""
     cached = wants.shown_cached(cached_tokens) if wants.cached else None
-    details = prompt_details(cached) + completion_details(reasoning_tokens)
+    details = prompt_details(cached, created_tokens) + completion_details(reasoning_tokens)
     return usage(wants.prompt_tokens, completion_tokens, details)
 
 
-def last_usage(wants: ReplyWants, completion_tokens: int, cached_tokens: int, details: bytes = b"") -> bytes:
+def last_usage(
+    wants: ReplyWants,
+    completion_tokens: int,
+    cached_tokens: int,
+    details: bytes = b"",
+    created_tokens: int | None = None,
+) -> bytes:
     """That of a stream's last frame, which has no choices, and therefore no nulls (vLLM)."""
     if wants.cached:
-        details = prompt_details(wants.shown_cached(cached_tokens)) + details
+        details = prompt_details(wants.shown_cached(cached_tokens), created_tokens) + details
     return usage(wants.prompt_tokens, completion_tokens, details)
 
 
@@ -38,11 +48,19 @@ def completion_details(reasoning_tokens: int | None) -> bytes:
     return b',"completion_tokens_details":{"reasoning_tokens":%d}' % reasoning_tokens
 
 
-def prompt_details(cached_tokens: int | None) -> bytes:
-    """The member `prompt_tokens_details`, an object where cached tokens are told, else null."""
+def prompt_details(cached_tokens: int | None, created_tokens: int | None = None) -> bytes:
+    """The member `prompt_tokens_details`, an object where cached tokens are told, else null.
+
+    Those that were computed for others to find are told of chats alone (vLLM).
+    """
     if cached_tokens is None:
         return b',"prompt_tokens_details":null'
-    return b',"prompt_tokens_details":{"cached_tokens":%d}' % cached_tokens
+    if created_tokens is None:
+        return b',"prompt_tokens_details":{"cached_tokens":%d}' % cached_tokens
+    return b',"prompt_tokens_details":{"cached_tokens":%d,"created_cache_tokens":%d}' % (
+        cached_tokens,
+        created_tokens,
+    )
 
 
 #: Neither is told.

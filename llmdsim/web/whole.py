@@ -67,7 +67,8 @@ class WholeReply:
             self.fail(sequence)
             return
         self._completion_tokens += sequence.revealed
-        self._cached_tokens += sequence.cached_tokens
+        if sequence.is_first:
+            self._cached_tokens += sequence.cached_tokens
         self._left -= 1
         if not self._left:
             sequences, self.sequences = self.sequences, ()
@@ -187,6 +188,7 @@ def chat_body(
                     completion_tokens,
                     cached_tokens,
                     reasoning_tokens(sequences) if wants.reasoning else None,
+                    sequences[0].created_tokens,
                 ),
                 _prompt_logprobs(first, wants),
                 first.prompt_ids,

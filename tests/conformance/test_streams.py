@@ -75,7 +75,11 @@ def test_a_text_completion_streams_deltas_done(client: Client) -> None:
 
 
 def test_r31_r33_usage_comes_last_on_a_frame_of_its_own(client: Client) -> None:
-    for stream, prompt_tokens in ((client.chat_stream, 8), (client.text_stream, 3)):
+    chat = {"cached_tokens": 0, "created_cache_tokens": 0}
+    for stream, prompt_tokens, told in (
+        (client.chat_stream, 8, chat),
+        (client.text_stream, 3, {"cached_tokens": 0}),
+    ):
         *frames, usage, done = stream("a b c", max_tokens=4, ignore_eos=True, stream_options=USAGE)
         assert done.data == "[DONE]"
         assert tuple(keys(usage.data)) == shapes.USAGE_FRAME
@@ -84,7 +88,7 @@ def test_r31_r33_usage_comes_last_on_a_frame_of_its_own(client: Client) -> None:
         assert list(counts) == [
             *("prompt_tokens", "total_tokens", "completion_tokens", "prompt_tokens_details"),
         ]
-        assert counts["prompt_tokens_details"] == {"cached_tokens": 0}
+        assert counts["prompt_tokens_details"] == told
         assert [counts[key] for key in list(counts)[:3]] == [prompt_tokens, prompt_tokens + 4, 4]
         assert usage.json["object"] == frames[0].json["object"]
         for frame in frames:

@@ -76,6 +76,8 @@ def test_usage_as_json() -> None:
     assert json.loads(usage(3, 4)) == {"prompt_tokens": 3, "total_tokens": 7, "completion_tokens": 4}
     assert prompt_details(None) == b',"prompt_tokens_details":null'
     assert json.loads(usage(0, 0, prompt_details(5)))["prompt_tokens_details"] == {"cached_tokens": 5}
+    told = json.loads(usage(0, 0, prompt_details(5, 0)))["prompt_tokens_details"]
+    assert told == {"cached_tokens": 5, "created_cache_tokens": 0}
 
 
 @BOTH

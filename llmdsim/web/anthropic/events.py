@@ -56,7 +56,7 @@ class MessageFrames(Frames):
                 self._blocks.close(),
                 json(reason),
                 json(matched),
-                message_usage(self.wants, completion_tokens, cached_tokens),
+                message_usage(self.wants, completion_tokens, cached_tokens, sequence.created_tokens),
             )
         )
 

@@ -41,7 +41,7 @@ def message_body(head: ReplyHead, wants: ReplyWants) -> Body:
             blocks,
             head.model,
             ending,
-            message_usage(wants, completion_tokens, cached_tokens),
+            message_usage(wants, completion_tokens, cached_tokens, sequence.created_tokens),
             _transfer(sequence, wants),
         )
 

@@ -81,6 +81,7 @@ class Response:
         counts = usage(
             wants.prompt_tokens,
             wants.shown_cached(sequence.cached_tokens),
+            sequence.created_tokens,
             sequence.revealed,
             reply.reasoning_tokens(sequence.revealed),
         )

@@ -124,14 +124,23 @@ class ResponseObject:
         return self.render(b"failed", error=told)
 
 
-def usage(input_tokens: int, cached_tokens: int, output_tokens: int, reasoning_tokens: int) -> bytes:
-    """The usage object; cached tokens are always told (vLLM)."""
+def usage(
+    input_tokens: int, cached_tokens: int, created_tokens: int, output_tokens: int, reasoning_tokens: int
+) -> bytes:
+    """The usage object; cached tokens, and those computed for others to find, are always told (vLLM)."""
     return (
-        b'{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":0,'
+        b'{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d,'
         b'"input_tokens_per_turn":[],"cached_tokens_per_turn":[]},"output_tokens":%d,'
         b'"output_tokens_details":{"reasoning_tokens":%d,"tool_output_tokens":0,"output_tokens_per_turn":[],'
         b'"tool_output_tokens_per_turn":[]},"total_tokens":%d}'
-        % (input_tokens, cached_tokens, output_tokens, reasoning_tokens, input_tokens + output_tokens)
+        % (
+            input_tokens,
+            cached_tokens,
+            created_tokens,
+            output_tokens,
+            reasoning_tokens,
+            input_tokens + output_tokens,
+        )
     )
 
 

@@ -84,15 +84,15 @@ def test_cached_tokens_are_no_input() -> None:
     clients = [ask(rig, stream=stream, messages=asked) for stream in (False, True)]
     rig.clock.advance(1.0)
     for sequence in rig.rank.engine._running:
-        sequence.cached_tokens = 3
+        sequence.cached_tokens, sequence.created_tokens = 3, 2
     rig.clock.pump([1.0] * 3)
     made, told = (response_of(client).body for client in clients)
     for found in (message(json.loads(made)), assembled(events(told))):
         counts = found["usage"]
         assert counts["cache_read_input_tokens"] == 3
-        assert counts["cache_creation_input_tokens"] == 0
+        assert counts["cache_creation_input_tokens"] == 2
         assert (
-            counts["input_tokens"] + 3
+            counts["input_tokens"] + 5
             == json.loads(response(rig, COUNT, messages=asked).body)["input_tokens"]
         )
 
