@@ -10,6 +10,8 @@ def cache_config(config: Config) -> dict[str, str]:
     block_size = config.block_size
     # As asked for. Of vLLM's number one is never used, and of llm-d-inference-sim's none.
     blocks = config.num_gpu_blocks_override or config.kv_cache_size
+    # A sequence of the longest kind takes whole blocks.
+    concurrency = blocks / -(-config.max_model_len // block_size)
     fields: dict[str, object] = {
         "block_size": block_size,
         "user_specified_block_size": "block_size" in config.given,
@@ -38,9 +40,8 @@ def cache_config(config: Config) -> dict[str, str]:
         "num_cpu_blocks": None,
         "simple_cpu_offload_num_blocks": None,
         "effective_attention_block_size": block_size,
-        "kv_cache_size_tokens": blocks * block_size,
-        # A sequence of the longest kind takes whole blocks.
-        "kv_cache_max_concurrency": blocks / -(-config.max_model_len // block_size),
+        "kv_cache_size_tokens": int(concurrency * config.max_model_len),
+        "kv_cache_max_concurrency": concurrency,
         "hash_block_size": None,
         "cache_hit_alignment_tokens": None,
         "kv_sharing_fast_prefill": False,
