@@ -65,14 +65,13 @@ def _message(message: Message, form: ContentFormat) -> Templated:
         if reasoning is not None:
             # All the names by which templates ask for it.
             result["reasoning"] = result["reasoning_content"] = result["thinking"] = reasoning
-    elif role == "tool":
-        if message.get("tool_call_id") is not None:
-            result["tool_call_id"] = message["tool_call_id"]
-    elif role == "developer" and message.get("tools") is not None:
-        result["tools"] = message["tools"]
+    elif role == "tool" and message.get("tool_call_id") is not None:
+        result["tool_call_id"] = message["tool_call_id"]
     for key in ("name", "task"):
         if isinstance(message.get(key), str):
             result[key] = message[key]
+    if role == "developer":
+        result["tools"] = message.get("tools")
     return result
 
 

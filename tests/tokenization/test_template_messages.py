@@ -126,7 +126,14 @@ def test_only_what_templates_know_is_kept() -> None:
     ]
     developer = {"role": "developer", "content": "a", "tools": [1]}
     assert templated([developer], "string") == [developer]
-    assert templated([{**developer, "tools": None}], "string") == [{"role": "developer", "content": "a"}]
+    untold = {"role": "developer", "content": "a", "tools": None}
+    for message in (untold, {"role": "developer", "content": "a"}):
+        assert templated([message], "string") == [untold]
+
+
+def test_what_developers_have_comes_in_vllms_order() -> None:
+    (message,) = templated([{"tools": [1], "name": "n", "content": "a", "role": "developer"}], "string")
+    assert list(message) == ["role", "content", "name", "tools"], "templates may show a message as JSON"
 
 
 def test_developers_are_systems() -> None:
