@@ -110,6 +110,11 @@ class Templates:
         #: Whether system messages must come first, and be one; vLLM finds that out the same way.
         self.merges_system = any(map(self._refuses_inner_system, (self._choose(None), self._choose([]))))
 
+    @property
+    def given(self) -> str | None:
+        """The operator's template."""
+        return None if self._given is None else self._given.source
+
     def _refuses_inner_system(self, template: ChatTemplate | None) -> bool:
         if template is None:
             return False

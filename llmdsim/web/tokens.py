@@ -62,10 +62,13 @@ class Tokens:
         return self._context.turns.take(self._detokenize(request))
 
     def info(self, request: Request) -> None:
-        """What there is to tell of the tokenizer: its settings, in which tokens are texts (vLLM)."""
+        """The tokenizer's settings, in which tokens are texts, with the template that counts (vLLM)."""
         tokenizer = self._context.tokenizer
         told = {name: _plain(value) for name, value in tokenizer.settings.items() if name not in _FILES}
         told.setdefault("tokenizer_class", type(tokenizer).__name__)
+        templates = self._context.templates
+        if templates is not None and templates.given is not None:
+            told["chat_template"] = templates.given
         request.respond(200, json(told))
 
     def _tokenize(self, request: Request) -> Steps:

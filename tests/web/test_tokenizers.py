@@ -155,6 +155,16 @@ def test_what_there_is_to_tell_of_a_tokenizer() -> None:
     }
 
 
+@pytest.mark.parametrize("settings", [{}, {"chat_template": "T"}])
+def test_the_operators_template_is_told_of_a_tokenizer(settings: dict[str, Any]) -> None:
+    tokenizer = PretrainedTokenizer(byte_level(), 0, settings)
+    flags = ("--enable-tokenizer-info-endpoint", "--chat-template", "{{ messages }}")
+    told = json.loads(send(RankRig(*flags, tokenizer=tokenizer), get(b"/tokenizer_info")).body)
+    assert told["chat_template"] == "{{ messages }}"
+    told = json.loads(send(RankRig(flags[0], tokenizer=tokenizer), get(b"/tokenizer_info")).body)
+    assert told.get("chat_template") == settings.get("chat_template")
+
+
 # --- completions
 
 
