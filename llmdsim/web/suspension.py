@@ -35,7 +35,7 @@ class Suspension:
     """The state of one rank's engine: at work, paused, asleep, both, or dead (vLLM 0.33 v1/engine/core.py).
 
     What is asked of a dead engine raises ApiError 500; nothing revives it. With `sleep_serves` sleep is told
-    of and stops nothing, as in llm-d-inference-sim. `clock` is an `IReactorTime`.
+    of, forgets what is cached, and stops nothing, as in llm-d-inference-sim. `clock` is an `IReactorTime`.
     """
 
     def __init__(self, driver: Driver, stats: Stats, clock: Any, sleep_serves: bool = False) -> None:
@@ -116,6 +116,8 @@ class Suspension:
         if level:
             self._away |= MEMORY
         if self._sleep_serves:
+            if level:
+                self._driver.reset_prefix_cache(preempt=True)
             return None
         return self._stop(mode, level > 0)
 

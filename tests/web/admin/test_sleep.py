@@ -76,6 +76,26 @@ def test_sleep_serves_keeps_serving() -> None:
         assert json.loads(reply_of(client).body)["choices"][0]["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize(("level", "found"), [(0, 16), (1, 0), (2, 0)])
+def test_sleep_that_serves_forgets_what_is_cached(level: int, found: int) -> None:
+    cache = ("--enable-kvcache", "--block-size", "8", "--zmq-endpoint", "")
+    rig = RankRig(*SLEEPY, "--sleep-serves", *cache, *PACED)
+
+    def cached() -> int:
+        client = post(rig, TEXT, prompt=[*range(20)], max_tokens=1)
+        rig.clock.pump([1.0] * 3)
+        usage = json.loads(reply_of(client).body)["usage"]
+        return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+    assert (cached(), cached()) == (0, 16)
+    running = post(rig, TEXT, prompt=[*range(100, 120)], max_tokens=3)
+    rig.clock.pump([1.0] * 2)
+    told(rig, "POST", f"/sleep?level={level}")
+    assert cached() == found
+    rig.clock.pump([1.0] * 6)
+    assert json.loads(reply_of(running).body)["choices"][0]["finish_reason"] == "length"
+
+
 @pytest.mark.parametrize(
     ("calls", "states"),
     [
