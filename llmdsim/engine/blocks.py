@@ -107,6 +107,7 @@ class Blocks:
         cache, stats = self.cache, self._stats
         if not cache.shares or not sequence.reads_cache:
             return
+        stats.prefix_cache_lookups += 1
         stats.prefix_cache_queries += sequence.prompt_tokens
         stats.prefix_cache_hits += here
         if cache.host is not None:

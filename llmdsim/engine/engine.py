@@ -214,6 +214,7 @@ class Engine:
             for sequence in reversed(list(self._running)):
                 self._preempt(sequence, now)
         done = self.cache.clear()
+        self.stats.prefix_cache_clears += done
         self._admit(now)
         return done
 

@@ -141,8 +141,8 @@ class Histogram:
 class TransferStats:
     """Reading KV blocks, of `block_size` tokens each, that other servers' prefills made.
 
-    `queried` and `hits` are tokens looked up there and found, when sequences start; `loaded` are those of
-    transfers that came to their end. `failed` counts transfers.
+    `queried` and `hits` are tokens looked up there and found, when `lookups` sequences start; `loaded` are
+    those of transfers that came to their end. `failed` counts transfers.
     """
 
     __slots__ = (
@@ -152,6 +152,7 @@ class TransferStats:
         "failed",
         "hits",
         "loaded",
+        "lookups",
         "post_time",
         "queried",
         "time",
@@ -159,6 +160,7 @@ class TransferStats:
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
+        self.lookups = 0
         self.queried = 0
         self.hits = 0
         self.loaded = 0
@@ -170,11 +172,13 @@ class TransferStats:
 
     def look_up(self, tokens: int) -> None:
         """Count tokens that another server's prefill has."""
+        self.lookups += 1
         self.queried += tokens
         self.hits += tokens
 
     def miss(self, tokens: int) -> None:
         """Count tokens that are looked up again, in vain, since their transfer failed."""
+        self.lookups += 1
         self.queried += tokens
 
     def succeed(self, seconds: float, tokens: int) -> None:
@@ -188,12 +192,13 @@ class TransferStats:
 
 
 class HostStats:
-    """What the host's memory has of prompts: tokens `queried` that the device had not, `hits` as sequences
-    start, and `loaded` by those that reached their first token."""
+    """What the host's memory has of prompts: tokens `queried` that the device had not, `hits` as `lookups`
+    sequences start, and `loaded` by those that reached their first token."""
 
-    __slots__ = ("hits", "load_size", "loaded", "queried")
+    __slots__ = ("hits", "load_size", "loaded", "lookups", "queried")
 
     def __init__(self) -> None:
+        self.lookups = 0
         self.queried = 0
         self.hits = 0
         self.loaded = 0
@@ -201,6 +206,7 @@ class HostStats:
 
     def look_up(self, tokens: int, found: int) -> None:
         """Count tokens looked up, and those of them that are there and are loaded."""
+        self.lookups += 1
         self.queried += tokens
         self.hits += found
         if found:
@@ -260,7 +266,9 @@ class Stats:
         "preemptions",
         "prefill_computed_tokens",
         "prefill_time",
+        "prefix_cache_clears",
         "prefix_cache_hits",
+        "prefix_cache_lookups",
         "prefix_cache_queries",
         "prompt_tokens",
         "queue_time",
@@ -291,8 +299,12 @@ class Stats:
         self.sleep_state = "awake"
         #: The blocks of the KV cache, where there is one.
         self.pool: Pool | None = None
+        #: Sequences whose prompts were looked up, tokens of these, and those of them that were found; and how
+        #: often everything was forgotten.
+        self.prefix_cache_lookups = 0
         self.prefix_cache_queries = 0
         self.prefix_cache_hits = 0
+        self.prefix_cache_clears = 0
         self.preemptions = 0
         #: Whole prompts whose first token was revealed, and what of them was not computed here.
         self.prompt_tokens = 0

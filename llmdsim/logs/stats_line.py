@@ -8,6 +8,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger, LogLevel
 
 from llmdsim.engine.stats import Stats
+from llmdsim.logs.hit_rate import HitRate, Lookups
 
 log = Logger()
 
@@ -15,7 +16,7 @@ log = Logger()
 LINE = (
     "Engine {engine}: Avg prompt throughput: {prompt_throughput:.1f} tokens/s, "
     "Avg generation throughput: {generation_throughput:.1f} tokens/s, Running: {running} reqs, "
-    "Waiting: {waiting} reqs, {deferred}GPU KV cache usage: {kv_cache_usage:.1f}%"
+    "Waiting: {waiting} reqs, {deferred}{preempted}GPU KV cache usage: {kv_cache_usage:.1f}%{hit_rates}"
 )
 
 
@@ -33,6 +34,8 @@ class StatsLine:
         self._call = LoopingCall(self._tell)
         self._call.clock = clock
         self._was_busy = False
+        self._hits = HitRate()
+        self._external_hits = HitRate()
 
     def start(self) -> None:
         """Begin; the first line comes one interval from now."""
@@ -48,14 +51,21 @@ class StatsLine:
 
     def _remember(self) -> None:
         self._since = self._clock.seconds()
-        self._prompt_tokens = self._stats.prompt_tokens
-        self._generation_tokens = self._stats.generation_tokens
+        stats = self._stats
+        self._prompt_tokens = _computed(stats)
+        self._generation_tokens = stats.generation_tokens
+        self._preemptions = stats.preemptions
+        self._clears = stats.prefix_cache_clears
+        self._lookups = _lookups(stats)
+        self._external_lookups = _external_lookups(stats)
 
     def _tell(self) -> None:
         stats = self._stats
         took = self._clock.seconds() - self._since
-        prompt = (stats.prompt_tokens - self._prompt_tokens) / took
+        prompt = (_computed(stats) - self._prompt_tokens) / took
         generation = (stats.generation_tokens - self._generation_tokens) / took
+        preemptions = stats.preemptions - self._preemptions
+        hit_rates = self._hit_rates()
         self._remember()
         busy = bool(prompt or generation)
         level = LogLevel.info if busy or self._was_busy else LogLevel.debug
@@ -69,5 +79,38 @@ class StatsLine:
             running=stats.running,
             waiting=stats.waiting,
             deferred=f"Deferred: {stats.deferred} reqs, " if stats.deferred else "",
+            preempted=f"Preemptions: {preemptions}, " if preemptions else "",
             kv_cache_usage=stats.kv_cache_usage * 100,
+            hit_rates=hit_rates,
         )
+
+    def _hit_rates(self) -> str:
+        """Those of the caches that anything was looked up in."""
+        stats = self._stats
+        if stats.prefix_cache_clears != self._clears:
+            # What came before in this interval is counted with what came after.
+            self._hits.clear()
+            self._external_hits.clear()
+        self._hits.add(_lookups(stats).since(self._lookups))
+        self._external_hits.add(_external_lookups(stats).since(self._external_lookups))
+        told = ""
+        for name, rate in (("Prefix", self._hits), ("External prefix", self._external_hits)):
+            if rate.percent is not None:
+                told += f", {name} cache hit rate: {rate.percent:.1f}%"
+        return told
+
+
+def _computed(stats: Stats) -> int:
+    """Prompt tokens that were not found anywhere."""
+    return stats.prompt_tokens - stats.cached_tokens
+
+
+def _lookups(stats: Stats) -> Lookups:
+    return Lookups(stats.prefix_cache_lookups, stats.prefix_cache_queries, stats.prefix_cache_hits)
+
+
+def _external_lookups(stats: Stats) -> Lookups:
+    host, transfers = stats.host, stats.transfers
+    return Lookups(
+        host.lookups + transfers.lookups, host.queried + transfers.queried, host.hits + transfers.hits
+    )
