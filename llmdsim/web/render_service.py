@@ -173,7 +173,7 @@ class RenderService:
             log.warn("--render-url {url}: {problem} (told once)", url=self._url, problem=problem)
         self._failed += 1
         status = 504 if isinstance(problem, RenderTimeout) else 502
-        return ApiError(status, f"The render service {problem}.")
+        return ApiError(status, f"The render service {str(problem).rstrip('.')}.")
 
     async def _ask(self, path: str, body: bytes) -> bytes:
         if self._client is None:
@@ -191,7 +191,7 @@ class RenderService:
         data = await reader.whole
         if not good:
             said = shown(data.decode("utf-8", "replace"))
-            raise RenderFailure(f"answers {response.code}: {said}")
+            raise RenderFailure(f"answers {response.code}: {said}" if said else f"answers {response.code}")
         return data
 
     def _connect(self) -> Any:

@@ -261,7 +261,7 @@ def prepared(rig: Rig, body: dict[str, Any]) -> Conversation:
     [
         (Response(500, b'{"error": "out of order"}'), 'answers 500: {"error": "out of order"}'),
         (Response(404, b"\xff" * 5000), "answers 404: �"),
-        (Response(307, b""), "answers 307: "),
+        (Response(307, b""), "answers 307."),
         (Response(500, b"gone", ResponseFailed([])), "answers 500: gone"),
         (Response(200, b""), "gives an answer that cannot be read: Input data was truncated"),
         (Response(200, b"junk"), "gives an answer that cannot be read: JSON is malformed"),
@@ -291,6 +291,7 @@ def test_what_goes_wrong_is_a_502(answer: Any, problem: str) -> None:
         error = reply.error["error"]
         assert error["message"].startswith("The render service ")
         assert problem in error["message"]
+        assert not error["message"].endswith((": .", ".."))
         assert len(error["message"]) < 500
     assert rig.rank.engine.idle
 
