@@ -14,7 +14,8 @@ LABEL org.opencontainers.image.title="llmdsim" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/llmdsim /opt/llmdsim
 COPY etc /etc/llmdsim
-# HOME: the user below has no home directory, and any other user may be asked for (--user, runAsUser).
+# HOME: the user below has no home directory, and any other user may be asked for (--user, runAsUser). Tokenizers from
+# the hub are kept in /tmp/.cache/huggingface, so that a volume there (or at HF_HUB_CACHE) saves the next start asking.
 ENV PATH=/opt/llmdsim/bin:$PATH \
     HOME=/tmp \
     PYTHONUNBUFFERED=1

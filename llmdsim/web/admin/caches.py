@@ -13,7 +13,10 @@ json = msgspec.json.encode
 
 
 class ResetQuery(msgspec.Struct):
-    """What `/reset_prefix_cache` takes. `reset_external` has no meaning: there is no cache but ours."""
+    """What `/reset_prefix_cache` takes.
+
+    `reset_external` makes no difference: copies in CPU memory are forgotten either way.
+    """
 
     reset_running_requests: bool = False
     reset_external: bool = False
