@@ -98,7 +98,7 @@ def subscriber(publishing: Daemon, addresses: Addresses) -> Iterator[Subscriber]
         yield subscriber
 
 
-def test_r04_r64_a_prompt_is_told_once_in_vllms_form(
+def test_r4_r64_a_prompt_is_told_once_in_vllms_form(
     subscriber: Subscriber, client: Client, publishing: Daemon
 ) -> None:
     prompt = complete(client, fresh(20), model="other")
@@ -125,7 +125,7 @@ def test_r04_r64_a_prompt_is_told_once_in_vllms_form(
     assert subscriber.rest() == []
 
 
-def test_r06_what_follows_names_its_parent(subscriber: Subscriber, client: Client) -> None:
+def test_r6_what_follows_names_its_parent(subscriber: Subscriber, client: Client) -> None:
     prompt = complete(client, model="alias")
     first = subscriber.next()
     complete(client, [*prompt, *range(50, 62)], model="alias")
@@ -240,7 +240,7 @@ def test_the_older_form_with_bytes_to_a_subscriber_that_comes_later() -> None:
 
 
 @pytest.mark.parametrize("mode", ["inline", "process"])
-def test_each_rank_publishes_for_itself(mode: str) -> None:
+def test_r5_each_rank_publishes_for_itself(mode: str) -> None:
     addresses = Addresses(ranks=2)
     flags = (*CACHE, *addresses.flags, "--data-parallel-mode", mode)
     with Daemon(*flags, environ=POD, ranks=2) as daemon:

@@ -85,7 +85,7 @@ def test_each_mode_has_the_processes_it_says(server: Daemon) -> None:
         assert shown.endswith(b"llmdsim.services.rank_process\x001\x00")
 
 
-def test_r05_each_rank_has_a_port_and_an_identity_of_its_own(server: Daemon) -> None:
+def test_r5_each_rank_has_a_port_and_an_identity_of_its_own(server: Daemon) -> None:
     """The HTTP part of it."""
     told = []
     for rank, client in enumerate(server.clients):

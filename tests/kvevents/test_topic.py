@@ -10,7 +10,7 @@ import pytest
 from llmdsim.kvevents.topic import host_address, topic_of
 
 
-def test_r04_the_topic_is_as_routers_split_it() -> None:
+def test_r4_the_topic_is_as_routers_split_it() -> None:
     assert topic_of("10.0.0.1", 8000, "org/m").split("@") == ["kv", "10.0.0.1:8000", "org/m"]
 
 

@@ -93,13 +93,13 @@ def test_what_the_sockets_are_asked_for() -> None:
     assert rig.transport.asked == [("publish", "tcp://*:6000", True, 100_000, 0)]
 
 
-def test_r04_the_topic_has_address_port_and_the_name_that_requests_use() -> None:
+def test_r4_the_topic_has_address_port_and_the_name_that_requests_use() -> None:
     rig = EventsRig(*ON, "--served-model-name", "first", "second", "--port", "8123").start()
     rig.tell()
     assert rig.topics == {b"kv@10.0.0.1:8123@first"}
 
 
-def test_r04_each_rank_tells_its_own_port_and_uses_its_own_address() -> None:
+def test_r4_each_rank_tells_its_own_port_and_uses_its_own_address() -> None:
     flags = (*ON, "--data-parallel-size", "2", "--port", "8123", "--zmq-endpoint", "tcp://*:6000")
     rig = EventsRig(*flags, rank=1).start()
     rig.tell()
