@@ -235,7 +235,7 @@ def test_a_client_that_leaves_ends_the_call(asking: Daemon) -> None:
     assert asking.client.get("/load").json["server_load"] == 0
 
 
-def test_a_service_that_is_not_there(tmp_path: Path) -> None:
+def test_a_service_that_is_not_there() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         with Daemon("--render-url", f"http://127.0.0.1:{closed.getsockname()[1]}/") as daemon:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.client import Client, eventually
-from tests.integration.daemon import COMPLAINTS, PATIENCE, Daemon, Pool, free_port
+from tests.integration.daemon import COMPLAINTS, MODULE, PATIENCE, Daemon, Pool, free_port, run
 from tests.integration.test_start import Daemonized, gone
 from tests.tokenization.fake_hub import FakeHub, black_hole, running
 from tests.tokenization.trained import byte_level, trained, write
@@ -174,8 +174,6 @@ def test_replies_of_a_dataset_are_found_by_the_models_tokens(folder: Path, tmp_p
         json.dumps({"prompt": "Where is the 世界 ferry?", "completion": "At the 𠀀 pier."}) + "\n"
     )
     dataset = tmp_path / "replies.sqlite3"
-    from tests.integration.daemon import MODULE, run
-
     made = run(
         *("dataset", "build", str(source), "-o", str(dataset), "--tokenizer", str(folder)), command=MODULE
     )

@@ -207,9 +207,7 @@ def test_r66_replay_has_what_was_sent_even_to_nobody() -> None:
 
 
 @pytest.mark.parametrize("address", ["tcp://*:6000", "tcp://*:6100"])
-def test_a_taken_address_ends_the_start_with_one_line(
-    address: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_taken_address_ends_the_start_with_one_line(address: str) -> None:
     flags = (*ON, "--zmq-endpoint", "tcp://*:6000", "--kv-events-replay-endpoint", "tcp://*:6100")
     with pytest.raises(StartFailure) as failed:
         EventsRig(*flags, taken=(address,), foreground=False).start()

@@ -15,7 +15,7 @@ from llmdsim.tokenization.loaded import Loaded
 from llmdsim.tokenization.tokenizer import Tokenizer
 from llmdsim.web.templates import templates_of
 from llmdsim.wire.request import Request
-from tests.wire.channel import Client, TCPTransport, post
+from tests.wire.channel import Client, Reply, TCPTransport, post, read_replies
 
 
 class PassClock(Clock):
@@ -85,3 +85,10 @@ class PassRig(RankRig):
                 return turn
             self.clock.advance(0.001)
         raise AssertionError("never answered")
+
+    def ask(self, path: str, body: dict[str, Any]) -> Reply:
+        """What a request gets whose answer leaves its connection open."""
+        client = self.post(path, body)
+        self.finish()
+        (reply,) = read_replies(client.received, [b"POST"], ended=False)
+        return reply

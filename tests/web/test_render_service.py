@@ -20,7 +20,7 @@ from llmdsim.web.conversation import Conversation, prepare
 from llmdsim.web.media_features import media_of
 from llmdsim.web.render_service import RenderService
 from tests.web.rig import PassRig
-from tests.wire.channel import Client, Reply, post, read_replies
+from tests.wire.channel import read_replies
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 USER = {"role": "user", "content": "hi there"}
@@ -82,15 +82,6 @@ class Rig(PassRig):
         context.turns._in_thread = maybeDeferred
         self.agent = Agent(answer)
         context.render_service = RenderService(context.config, self.clock, self.agent)
-
-    def send(self, path: str, body: dict[str, Any]) -> Client:
-        return self.connect().send(post(json.dumps(body).encode(), path=path.encode()))
-
-    def ask(self, path: str, body: dict[str, Any]) -> Reply:
-        client = self.send(path, body)
-        self.finish()
-        (reply,) = read_replies(client.received, [b"POST"], ended=False)
-        return reply
 
     def json(self, path: str, body: dict[str, Any]) -> Any:
         reply = self.ask(path, body)
@@ -308,7 +299,7 @@ def test_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_that_is_too_slow_is_a_504_and_is_given_up() -> None:
     given_up: list[Any] = []
     rig = Rig(Deferred(given_up.append), "--render-timeout", "2s", "--mm-render-timeout", "5s")
-    client = rig.send(CHAT, chat())
+    client = rig.post(CHAT, chat())
     rig.clock.advance(1.9)
     assert not client.received
     rig.clock.advance(0.2)
@@ -321,9 +312,9 @@ def test_one_that_is_too_slow_is_a_504_and_is_given_up() -> None:
 
 def test_images_may_take_longer_than_other_media() -> None:
     rig = Rig(Deferred(), "--render-timeout", "2s", "--mm-render-timeout", "5s")
-    image = rig.send(CHAT, chat([IMAGE]))
+    image = rig.post(CHAT, chat([IMAGE]))
     rig.agent.answer = Deferred()
-    audio = rig.send(CHAT, chat([{"type": "audio_url", "audio_url": {"url": "x"}}]))
+    audio = rig.post(CHAT, chat([{"type": "audio_url", "audio_url": {"url": "x"}}]))
     rig.clock.advance(3)
     rig.turns(2)
     assert not image.received
@@ -341,7 +332,7 @@ def test_a_body_that_stops_is_given_up() -> None:
 
     stalled = Stalled(200, b"")
     rig = Rig(stalled, "--render-timeout", "2s")
-    client = rig.send(CHAT, chat())
+    client = rig.post(CHAT, chat())
     rig.clock.advance(3)
     rig.finish()
     assert b" 504 " in client.received
@@ -351,7 +342,7 @@ def test_a_body_that_stops_is_given_up() -> None:
 def test_a_client_that_leaves_ends_the_call() -> None:
     given_up: list[Any] = []
     rig = Rig(Deferred(given_up.append))
-    client = rig.send(CHAT, chat())
+    client = rig.post(CHAT, chat())
     rig.turns(3)
     assert rig.rank.context.turns.busy
     with capturedLogs() as logs:
@@ -367,7 +358,7 @@ def test_a_client_that_leaves_ends_the_call() -> None:
 def test_the_end_of_a_drain_ends_the_call() -> None:
     given_up: list[Any] = []
     rig = Rig(Deferred(given_up.append))
-    client = rig.send(CHAT, chat())
+    client = rig.post(CHAT, chat())
     rig.rank.context.turns.give_up()
     rig.turns(2)
     assert b" 503 " in client.received

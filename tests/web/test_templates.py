@@ -17,7 +17,6 @@ from llmdsim.tokenization.media import TOKENS, item_of
 from llmdsim.web import templates
 from llmdsim.web.templates import templates_of
 from tests.web.rig import PassRig
-from tests.wire.channel import Reply, post, read_replies
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 USER = {"role": "user", "content": "hi there"}
@@ -48,12 +47,6 @@ class Rig(PassRig):
     def _run(self, work: Any) -> Deferred[Any]:
         self.threads += 1
         return maybeDeferred(work)
-
-    def ask(self, path: str, body: dict[str, Any]) -> Reply:
-        client = self.connect().send(post(json.dumps(body).encode(), path=path.encode()))
-        self.finish()
-        (reply,) = read_replies(client.received, [b"POST"], ended=False)
-        return reply
 
     def rendered(self, body: dict[str, Any], path: str = CHAT) -> str:
         """What a request reads as; so many tokens are counted wherever it is sent."""

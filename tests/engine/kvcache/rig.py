@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from llmdsim.engine.kvcache import PLAIN, BlockHash, BlockTable, Content, Extra, KvCache
+from llmdsim.engine.kvcache import PLAIN, BlockHash, BlockTable, Content, Extra, KvCache, Record
 from llmdsim.engine.kvcache.offload import HostTier
 from llmdsim.engine.kvcache.pool import Block, Pool
 
@@ -89,6 +89,12 @@ def run(cache: Cache, tokens: Iterable[int], content: Content = PLAIN) -> list[i
     numbers = numbered(gone.blocks)
     cache.release(gone)
     return numbers
+
+
+def told(cache: KvCache) -> list[Record]:
+    """What has been told since the last time."""
+    records, cache.records = cache.records, []
+    return records
 
 
 def numbered(blocks: Iterable[Block]) -> list[int]:

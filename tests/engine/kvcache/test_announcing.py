@@ -8,14 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmdsim.engine.kvcache import BlockHash, Cleared, Removed, Stored
-from tests.engine.kvcache.rig import SIZE, Cache, Table, cache, generate, run, start
+from tests.engine.kvcache.rig import SIZE, Cache, Table, cache, generate, run, start, told
 
 PROMPT = range(100, 112)
-
-
-def told(kv: Cache) -> list[object]:
-    records, kv.records = kv.records, []
-    return list(records)
 
 
 def tokens_of(record: object) -> list[int]:

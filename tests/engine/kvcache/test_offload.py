@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from array import array
 
-from llmdsim.engine.kvcache import Cleared, Content, Record, Removed, Stored
+from llmdsim.engine.kvcache import Cleared, Content, Removed, Stored
 from llmdsim.engine.kvcache.records import CPU
 from tests.engine.kvcache import rig
-from tests.engine.kvcache.rig import SIZE, Cache, generate, run, start, table
+from tests.engine.kvcache.rig import SIZE, Cache, generate, run, start, table, told
 
 PROMPT = range(100, 112)
 OTHER = range(200, 212)
@@ -22,11 +22,6 @@ def found(kv: Cache, tokens: list[int] | range, content: Content = Content()) ->
     new = table(tokens, content)
     here = kv.look_up(new)
     return len(here), kv.look_up_host(new, here)
-
-
-def told(kv: Cache) -> list[Record]:
-    records, kv.records = kv.records, []
-    return records
 
 
 def test_what_was_evicted_is_found_in_the_host() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 
-from llmdsim.engine.kvcache import BlockHash, Cleared, Content, Record, Removed, Stored
+from llmdsim.engine.kvcache import BlockHash, Cleared, Content, Removed, Stored
 from llmdsim.tokenization.prompt import MediaSpan
-from tests.engine.kvcache.rig import SIZE, Cache, SpelledOut, cache, generate, run, start, table
+from tests.engine.kvcache.rig import SIZE, SpelledOut, cache, generate, run, start, table, told
 
 PROMPT = range(100, 112)
 
@@ -21,12 +21,6 @@ def hashes(tokens: list[int] | range, content: Content = Content()) -> list[Bloc
         parent = hasher.block(parent, part, content.extra(at, at + SIZE))
         made.append(parent)
     return made
-
-
-def told(cache: Cache) -> list[Record]:
-    """What has been told since the last time."""
-    records, cache.records = cache.records, []
-    return records
 
 
 def test_blocks_stored_together_are_told_together() -> None:
