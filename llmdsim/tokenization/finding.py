@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from llmdsim.tokenization.files import TOKENIZER, cached, expanded, hub_cache, is_hub_id, repository
+from llmdsim.tokenization.files import TOKENIZER
+from llmdsim.tokenization.hub_cache import cached, expanded, hub_cache, is_hub_id, repository
 
 #: Seconds until the hub must have answered, and from then on until all files must be there.
 ANSWER = 3.0

@@ -22,7 +22,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from llmdsim.tokenization.files import TOKENIZER, expanded, hub_home, is_wanted
+from llmdsim.tokenization.files import TOKENIZER, is_wanted
+from llmdsim.tokenization.hub_cache import expanded, hub_home
 
 #: Of each wait, in seconds; this process ends before.
 _TIMEOUT = 30.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -121,11 +121,8 @@ def ids_json(prompt: Prompt) -> Generator[Step, None, bytes]:
         return json(prompt.ids)
     yield from prompt.tokenize()
     ids = prompt.tokens
-    parts = []
-    for start in range(0, len(ids), IDS_AT_ONCE):
-        parts.append(json(list(ids[start : start + IDS_AT_ONCE]))[1:-1])
-        yield None
-    return b"[%b]" % b",".join(parts)
+    parts = (list(ids[start : start + IDS_AT_ONCE]) for start in range(0, len(ids), IDS_AT_ONCE))
+    return (yield from _list_json(parts))
 
 
 def entries_json(tokenizer: Tokenizer, prompt: Prompt) -> Generator[Step, None, bytes]:
@@ -134,11 +131,9 @@ def entries_json(tokenizer: Tokenizer, prompt: Prompt) -> Generator[Step, None, 
         return (yield from texts_json(prompt))
     yield from prompt.tokenize()
     ids = prompt.tokens
-    parts = []
-    for start in range(0, len(ids), TEXTS_AT_ONCE):
-        parts.append(json(tokenizer.entries(ids[start : start + TEXTS_AT_ONCE]))[1:-1])
-        yield None
-    return b"[%b]" % b",".join(parts)
+    starts = range(0, len(ids), TEXTS_AT_ONCE)
+    parts = (tokenizer.entries(ids[start : start + TEXTS_AT_ONCE]) for start in starts)
+    return (yield from _list_json(parts))
 
 
 def texts_json(prompt: Prompt) -> Generator[Step, None, bytes]:
@@ -147,9 +142,15 @@ def texts_json(prompt: Prompt) -> Generator[Step, None, bytes]:
         return json(prompt.texts)
     yield from prompt.lay_out()
     text, ends, _ = prompt.layout
-    parts = []
-    for start in range(0, len(ends) - 1, TEXTS_AT_ONCE):
-        texts = [text[a:b] for a, b in pairwise(ends[start : start + TEXTS_AT_ONCE + 1])]
-        parts.append(json(texts)[1:-1])
+    starts = range(0, len(ends) - 1, TEXTS_AT_ONCE)
+    parts = ([text[a:b] for a, b in pairwise(ends[at : at + TEXTS_AT_ONCE + 1])] for at in starts)
+    return (yield from _list_json(parts))
+
+
+def _list_json(parts: Iterable[object]) -> Generator[Step, None, bytes]:
+    """The JSON of the list that the lists in `parts`, none of them empty, make up: a step for each."""
+    written = []
+    for part in parts:
+        written.append(json(part)[1:-1])
         yield None
-    return b"[%b]" % b",".join(parts)
+    return b"[%b]" % b",".join(written)

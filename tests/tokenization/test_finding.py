@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 
 from llmdsim.tokenization import finding
-from llmdsim.tokenization.files import repository
 from llmdsim.tokenization.finding import Found, Wanted, find
+from llmdsim.tokenization.hub_cache import repository
 from tests.tokenization.fake_hub import COMMIT, FakeHub, black_hole, running
 
 FILES = {
