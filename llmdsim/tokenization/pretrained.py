@@ -11,7 +11,7 @@ from typing import Any
 
 from llmdsim.tokenization.pieces import decoded_parts, ends_of
 from llmdsim.tokenization.recent import Recent
-from llmdsim.tokenization.steps import Step
+from llmdsim.tokenization.steps import Step, in_thread
 from llmdsim.tokenization.tokenizer import TOLD, Around, Split
 from llmdsim.tokenization.unicode import well_formed
 
@@ -85,29 +85,26 @@ class PretrainedTokenizer:
         known = self._recent.get(text)
         if known is not None:
             return known
-        found: list[array[int]] = []
 
-        def encode() -> None:
+        def encode() -> array[int]:
             with self._one_at_a_time:
                 # A single text: the library holds Python's lock while it encodes one that is in no batch.
                 (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
-                found.append(array("I", encoding.ids))
+                return array("I", encoding.ids)
 
-        yield encode
-        self._recent.put(text, found[0])
-        return found[0]
+        ids = yield from in_thread(encode)
+        self._recent.put(text, ids)
+        return ids
 
     def split_in_steps(self, text: str) -> Generator[Step, None, Split]:
         text = well_formed(text)
-        found: list[Split] = []
 
-        def split() -> None:
+        def split() -> Split:
             with self._one_at_a_time:
                 (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
-                found.append(Split(array("I", encoding.ids), ends_of(encoding.offsets, len(text))))
+                return Split(array("I", encoding.ids), ends_of(encoding.offsets, len(text)))
 
-        yield split
-        return found[0]
+        return (yield from in_thread(split))
 
     def decode_parts(self, ids: Sequence[int]) -> Iterator[list[str]]:
         return decoded_parts(self._tokenizer, ids, _IDS_PART)

@@ -1,4 +1,4 @@
-"""Long work in steps: what a generator yields between them, and how to have it all done at once."""
+"""Long work in steps: what a generator yields between them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ T = TypeVar("T")
 #: None after some work of half a millisecond, or a function that takes long and may be run in a thread; the
 #: next step follows when it has run.
 Step: TypeAlias = Callable[[], object] | None
+
+
+def in_thread(work: Callable[[], T]) -> Generator[Step, None, T]:
+    """What `work`, which takes long, comes to: its one step is a function that does it."""
+    found: list[T] = []
+    yield lambda: found.append(work())
+    return found[0]
 
 
 def at_once(steps: Generator[Step, None, T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from twisted.python.failure import Failure
 
 from llmdsim.config import Config
 from llmdsim.tokenization.media import items_of
+from llmdsim.tokenization.steps import in_thread
 from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.errors import ApiError, shown
 from llmdsim.web.template_kwargs import tools_of
@@ -135,28 +137,11 @@ class RenderService:
     def _rendered(
         self, path: str, body: dict[str, Any], seconds: float, long: bool
     ) -> Generator[Any, None, Rendered]:
-        sent: list[bytes] = []
-        if long:
-            yield lambda: sent.append(_encoded(body))
-        else:
-            sent.append(_encoded(body))
-        answers: list[Any] = []
-        call: Deferred[bytes] = Deferred.fromCoroutine(self._ask(path, sent[0]))
-        call.addTimeout(seconds, self._clock, _too_late)
-        # It does not fail as such: nobody may be there any more to hear of it.
-        call.addBoth(answers.append)
-        try:
-            yield call
-        finally:
-            call.cancel()
-        answer = answers.pop()
-        if isinstance(answer, Failure):
-            answers.append(_explained(answer))
-        elif len(answer) > LONG_BODY:
-            yield lambda: answers.append(_decoded(answer))
-        else:
-            answers.append(_decoded(answer))
-        found: Rendered | RenderFailure = answers.pop()
+        data = (yield from in_thread(partial(_encoded, body))) if long else _encoded(body)
+        found: bytes | Rendered | RenderFailure = yield from self._answered(path, data, seconds)
+        if isinstance(found, bytes):
+            work = partial(_decoded, found)
+            found = (yield from in_thread(work)) if len(found) > LONG_BODY else work()
         if isinstance(found, RenderFailure):
             raise self._refusal(found)
         if self._failed:
@@ -167,6 +152,22 @@ class RenderService:
             )
             self._failed = 0
         return found
+
+    def _answered(
+        self, path: str, data: bytes, seconds: float
+    ) -> Generator[Any, None, bytes | RenderFailure]:
+        """The body of the service's answer to a call."""
+        answers: list[bytes | RenderFailure] = []
+        call: Deferred[Any] = Deferred.fromCoroutine(self._ask(path, data))
+        call.addTimeout(seconds, self._clock, _too_late)
+        # It does not fail as such: nobody may be there any more to hear of it.
+        call.addErrback(_explained)
+        call.addCallback(answers.append)
+        try:
+            yield call
+        finally:
+            call.cancel()
+        return answers[0]
 
     def _refusal(self, problem: RenderFailure) -> ApiError:
         if not self._failed:

@@ -10,6 +10,7 @@ from twisted.logger import Logger
 
 from llmdsim.config import Config, ConfigError
 from llmdsim.tokenization.loaded import Loaded
+from llmdsim.tokenization.steps import in_thread
 from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.errors import ApiError
 from llmdsim.web.messages import Message
@@ -177,9 +178,7 @@ class Templates:
 
         if template is not None and not is_long(messages, variables):
             return answer()
-        found: list[str] = []
-        yield lambda: found.append(answer())
-        return found[0]
+        return (yield from in_thread(answer))
 
     def _trusted(
         self, source: Any, messages: Sequence[Message], variables: Mapping[str, Any], continued: bool
