@@ -6,7 +6,7 @@ import pytest
 from twisted.logger import capturedLogs
 
 from llmdsim.reply.ask import Ask
-from llmdsim.reply.reply import ShortSentenceReply
+from llmdsim.reply.reply import Reply, ShortSentenceReply
 from tests.web.rig import RankRig
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "ignore_eos": True}
