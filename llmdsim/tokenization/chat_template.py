@@ -38,8 +38,8 @@ class TemplateRefusal(Exception):
     """A template that cannot be used, or cannot be with this conversation; `str()` says why."""
 
 
-class _TimeIsUp(BaseException):
-    """No Exception: those jinja2 swallows where it works out constants, and this one is raised only once."""
+class _Overdue(BaseException):
+    """Time is over. No Exception: there is code in jinja2 that goes on after any of these."""
 
 
 class ChatTemplate:
@@ -115,15 +115,17 @@ def bounded(work: Callable[[], str], seconds: float) -> str:
     until = monotonic() + seconds
 
     def look(frame: FrameType, event: str, argument: Any) -> Any:
-        if monotonic() > until:
-            raise _TimeIsUp
+        # Not where something ends: what is raised in a generator that is given up is lost, and Python looks
+        # no more once this has raised.
+        if event == "line" and monotonic() > until:
+            raise _Overdue
         return look
 
     before = sys.gettrace()
     sys.settrace(look)
     try:
         return work()
-    except _TimeIsUp:
+    except _Overdue:
         raise TemplateRefusal(f"The chat template takes more than {seconds:g} seconds.") from None
     finally:
         sys.settrace(before)

@@ -142,6 +142,8 @@ def test_what_a_template_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         "{% for i in range(99999) %}{% for j in range(99999) %}a{% endfor %}{% endfor %}",
         "{{ lipsum(n=99999999) }}",
         "{{ range(99999) | map('string') | map('length') | list | length }}" * 5000,
+        # jinja2 tries this as it compiles, and leaves it for later if it fails.
+        "{{ '" + "a" * 1_000_000 + "' | wordwrap(1) }}",
     ],
 )
 def test_what_a_template_takes_can_be_bounded(source: str) -> None:
@@ -159,6 +161,20 @@ def test_time_is_up_even_where_jinja2_takes_every_exception_for_its_own() -> Non
     constant = "{{ '" + "a " * 100_000 + "' | wordwrap(5) }}{{ messages | length }}"
     with pytest.raises(TemplateRefusal, match=r"more than 0\.3 seconds"):
         bounded(lambda: ChatTemplate(constant).render([user("a")], VARIABLES), 0.3)
+
+
+def test_that_time_is_over_is_not_lost_where_a_generator_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(chat_template, "monotonic", lambda: now[0])
+
+    def work() -> str:
+        unfinished = [(letter for letter in "ab")]
+        next(unfinished[0])
+        now.insert(0, 9.0), unfinished.clear()
+        return "went on"
+
+    with pytest.raises(TemplateRefusal, match="more than 5 seconds"):
+        bounded(work, 5)
 
 
 VALUES = st.recursive(
