@@ -94,6 +94,10 @@ class ChatRequest(GenerationRequest, kw_only=True):
     return_prompt_text: bool | None = None
 
     @property
+    def echoed_logprobs(self) -> int | None:
+        return self.top_logprobs
+
+    @property
     def asked_max_tokens(self) -> tuple[int | None, str]:
         """The client's own bound on the answer, if any, and its field; `max_completion_tokens` wins."""
         if self.max_completion_tokens is not None:

@@ -158,11 +158,10 @@ def generate(
     if transfer is not None and transfer.prefilled:
         for sequence in sequences:
             sequence.remote_prefill = context.transfers.draw(transfer.cached)
-    if asked.cache_salt is not None or asked.prompt_logprobs is not None:
+    if asked.cache_salt is not None or not asked.reads_cache:
         for sequence in sequences:
             sequence.cache_salt = asked.cache_salt
-            # Log probabilities of a prompt are there only where it is computed (vLLM).
-            sequence.reads_cache = asked.prompt_logprobs is None
+            sequence.reads_cache = asked.reads_cache
     threshold = cache_threshold(context.config, request, asked.cache_hit_threshold)
     if threshold is not None:
         for sequence in sequences:

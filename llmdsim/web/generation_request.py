@@ -131,6 +131,21 @@ class GenerationRequest(msgspec.Struct, kw_only=True):
     cache_hit_threshold: float | None = None
 
     @property
+    def echoed_logprobs(self) -> int | None:
+        """How many alternatives an echo lists for each token."""
+        return None
+
+    @property
+    def prompt_alternatives(self) -> int | None:
+        """How many alternatives are listed for each token of the prompt; None where there is no list."""
+        return self.echoed_logprobs if self.prompt_logprobs is None and self.echo else self.prompt_logprobs
+
+    @property
+    def reads_cache(self) -> bool:
+        """Whether cached blocks will do: a prompt has log probabilities only where it is computed (vLLM)."""
+        return self.prompt_alternatives is None
+
+    @property
     def include_usage(self) -> bool:
         """Whether a stream ends with a usage frame."""
         options = self.stream_options

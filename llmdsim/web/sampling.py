@@ -163,9 +163,8 @@ def _check_logprobs(request: ChatRequest | TextRequest, limits: Limits) -> tuple
     chosen = request.logprob_token_ids
     if type(request) is ChatRequest:
         wanted = request.top_logprobs if request.logprobs else None
-        echoed: int | None = request.top_logprobs
     else:
-        echoed = wanted = request.logprobs
+        wanted = request.logprobs
     if chosen:
         wanted = len(chosen)
         if wanted > MAX_LOGPROB_TOKEN_IDS:
@@ -174,9 +173,7 @@ def _check_logprobs(request: ChatRequest | TextRequest, limits: Limits) -> tuple
         _check_ids("logprob_token_ids", chosen, limits)
     elif wanted:
         wanted = _count_within("sample", wanted, "logprobs", limits)
-    of_prompt = request.prompt_logprobs
-    if of_prompt is None and request.echo:
-        of_prompt = echoed
+    of_prompt = request.prompt_alternatives
     if of_prompt:
         of_prompt = _count_within("prompt", of_prompt, "prompt_logprobs", limits)
     return wanted, of_prompt

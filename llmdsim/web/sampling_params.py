@@ -37,12 +37,9 @@ def sampling_params(request: ChatRequest | TextRequest, sampled: Sampling) -> di
     held_back = max(map(len, stop)) - 1 if stop and not sampled.include_stop else 0
     if isinstance(request, ChatRequest):
         listed = request.top_logprobs if request.logprobs else None
-        echoed: int | None = request.top_logprobs
     else:
-        echoed = listed = request.logprobs
-    of_prompt = request.prompt_logprobs
-    if of_prompt is None and request.echo:
-        of_prompt = echoed
+        listed = request.logprobs
+    of_prompt = request.prompt_alternatives
     budget = request.thinking_token_budget
     values = {
         "n": sampled.n,
@@ -75,7 +72,7 @@ def sampling_params(request: ChatRequest | TextRequest, sampled: Sampling) -> di
         "allowed_token_ids": request.allowed_token_ids,
         "extra_args": request.vllm_xargs or None,
         "bad_words": list(dict.fromkeys(request.bad_words)),
-        "skip_reading_prefix_cache": of_prompt is not None,
+        "skip_reading_prefix_cache": not request.reads_cache,
         "thinking_token_budget": None if budget == -1 else budget,
         "repetition_detection": request.repetition_detection,
         "routed_experts_prompt_start": request.routed_experts_prompt_start,

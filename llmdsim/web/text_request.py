@@ -29,6 +29,10 @@ class TextRequest(GenerationRequest, kw_only=True):
     add_special_tokens: bool = True
 
     @property
+    def echoed_logprobs(self) -> int | None:
+        return self.logprobs
+
+    @property
     def asked_max_tokens(self) -> tuple[int | None, str]:
         """The client's own bound on the answer, if any, and the field it came in."""
         return self.max_tokens, "max_tokens"

@@ -96,6 +96,59 @@ def test_a_prompt_whose_log_probabilities_are_wanted_is_computed_for_others() ->
         assert details == {"cached_tokens": 0, "created_cache_tokens": 40}
 
 
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({"logprobs": 1}, 16),
+        ({"echo": True}, 16),
+        ({"echo": True, "logprobs": 0}, 0),
+        ({"echo": True, "logprobs": 2}, 0),
+        ({"prompt_logprobs": 0}, 0),
+    ],
+)
+def test_texts_find_nothing_where_log_probabilities_of_the_prompt_are_wanted(
+    more: dict[str, Any], found: int
+) -> None:
+    rig = RankRig(*CACHE)
+    usage(rig, TEXT, False, prompt=[*range(20)])
+    assert usage(rig, TEXT, False, prompt=[*range(20)], **more)["prompt_tokens_details"] == {
+        "cached_tokens": found
+    }
+    if "echo" in more and "logprobs" in more:
+        details = usage(rig, TEXT, True, prompt=[*range(20)], **more)["prompt_tokens_details"]
+        assert details == {"cached_tokens": found}
+
+
+@pytest.mark.parametrize(("more", "found"), [({"echo": True}, 0), ({"echo": False}, 40)])
+def test_chats_find_nothing_where_they_are_echoed(more: dict[str, Any], found: int) -> None:
+    # Their `top_logprobs` is 0 if it is left out, and not null (vLLM).
+    rig = RankRig(*CACHE)
+    usage(rig, CHAT, False, messages=TURN)
+    assert usage(rig, CHAT, False, messages=TURN, **more)["prompt_tokens_details"]["cached_tokens"] == found
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        ({}, 16),
+        ({"skip_reading_prefix_cache": None}, 16),
+        ({"skip_reading_prefix_cache": True}, 0),
+        ({"skip_reading_prefix_cache": "yes"}, 0),
+        ({"prompt_logprobs": 1}, 0),
+        ({"prompt_logprobs": 1, "skip_reading_prefix_cache": False}, 16),
+        ({"prompt_logprob_token_ids": [[1]] * 19}, 0),
+    ],
+)
+def test_tokens_say_whether_they_want_what_is_cached(params: dict[str, Any], found: int) -> None:
+    rig = RankRig(*CACHE)
+    for expected, more in ((0, {}), (found, params)):
+        sampling = {"max_tokens": 1, **more}
+        body = {"token_ids": [*range(20)], "sampling_params": sampling}
+        reply = reply_of(rig.post("/inference/v1/generate", body))
+        assert reply.status == 200, reply.body
+        assert json.loads(reply.body)["usage"]["prompt_tokens_details"]["cached_tokens"] == expected
+
+
 def test_a_prompt_below_its_threshold_is_computed_for_nobody() -> None:
     details = usage(RankRig(*CACHE), CHAT, False, messages=TURN, cache_hit_threshold=0.5)
     assert details["prompt_tokens_details"] == {"cached_tokens": 0, "created_cache_tokens": 0}

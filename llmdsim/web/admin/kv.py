@@ -110,7 +110,7 @@ class Kv:
         yield from prompt.tokenize()
         found: list[Block] = []
         hosted = 0
-        if asked.prompt_logprobs is None:
+        if asked.reads_cache:
             of_prompt = content(adapter, asked.cache_salt, prompt.media)
             found = cache.find(prompt.packed, of_prompt)
             hosted = cache.hosted(prompt.packed, of_prompt, found)

@@ -20,13 +20,26 @@ from llmdsim.web.text_request import TextRequest
 
 
 class TokensRequest(TextRequest, kw_only=True):
-    """A text request whose `max_tokens`, where there is none, is the rest of the context, as in a chat."""
+    """A text request whose `max_tokens`, where there is none, is the rest of the context, as in a chat.
+
+    `skip_reading_prefix_cache` decides whether cached blocks will do, where it is told.
+    """
+
+    skip_reading_prefix_cache: bool | None = None
+
+    @property
+    def reads_cache(self) -> bool:
+        skips = self.skip_reading_prefix_cache
+        return self.prompt_alternatives is None if skips is None else not skips
 
 
 def text_of(request: GenerateRequest) -> TokensRequest:
     """The request, its prompt's ids as they came. Raises ApiError 400 for constraints that cannot be."""
     params = request.sampling_params
     extra = params.extra_args or {}
+    skips = params.skip_reading_prefix_cache
+    if skips is None and params.prompt_logprob_token_ids is not None:
+        skips = True
     text = TokensRequest(
         prompt=request.token_ids,  # type: ignore[arg-type]
         model=request.model,
@@ -35,6 +48,7 @@ def text_of(request: GenerateRequest) -> TokensRequest:
         priority=request.priority,
         request_id=request.request_id,
         cache_salt=request.cache_salt,
+        skip_reading_prefix_cache=skips,
         return_token_ids=request.return_token_ids,
         kv_transfer_params=_transfer(request.kv_transfer_params, extra, "kv_transfer_params"),
         ec_transfer_params=_transfer(request.ec_transfer_params, extra, "ec_transfer_params"),

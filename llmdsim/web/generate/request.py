@@ -64,6 +64,8 @@ class SamplingParams(msgspec.Struct, kw_only=True):
     allowed_token_ids: list[int] | None = None
     extra_args: dict[str, Any] | None = None
     bad_words: list[str] | None = None
+    #: null: as the prompt's log probabilities want it
+    skip_reading_prefix_cache: bool | None = None
     thinking_token_budget: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
     repetition_detection: RepetitionDetection | None = None
     routed_experts_prompt_start: Index = 0
