@@ -91,16 +91,12 @@ class Blocks:
         if table is None:
             return
         sequence.table = None
-        cache = self.cache
-        if complete:
-            size, stored = cache.block_size, len(table.blocks)
-            computed = sequence.prompt_tokens + sequence.revealed - 1
-            full = computed // size
-            if not cache.extend(table, computed):
-                full = min(full, stored + table.room)
-            if full > stored:
-                cache.store(table, self._tokens(sequence, stored * size, full * size))
-        cache.pool.let_go(table.blocks, table.room)
+        if not complete:
+            self.cache.release(table)
+            return
+        computed = sequence.prompt_tokens + sequence.revealed - 1
+        stored = len(table.blocks) * self.cache.block_size
+        self.cache.finish(table, computed, self._tokens(sequence, stored, computed))
 
     def _count(self, sequence: Sequence, here: int) -> None:
         """Count a prompt that was looked up, of which so many tokens are here."""

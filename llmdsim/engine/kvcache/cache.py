@@ -156,6 +156,31 @@ class KvCache:
         if self.host is not None:
             self._copy(self.host, table)
 
+    def finish(self, table: BlockTable, tokens: int, more: bytes) -> None:
+        """Take all blocks from the table once they hold so many tokens, as far as there is room for them.
+
+        `more` are those after the ones in blocks that can be found.
+        """
+        stored = len(table.blocks)
+        missing = -(-tokens // self.block_size) - stored - table.room
+        if missing > self.pool.total - self.pool.used:
+            missing = 0
+            more = more[: table.room * self._width]
+        end = len(more) // self._width * self._width
+        if self.announces or table.content.media or self.host is not None or not self.shares:
+            if missing > 0:
+                self.extend(table, tokens)
+            self.store(table, more)
+            self.release(table)
+            return
+        blocks = table.blocks
+        chain: Hashable = blocks[-1].chain if blocks else table.content.root
+        given_up = self.pool.end(blocks, table.room, max(missing, 0), chain, more[:end], self._width)
+        if given_up:
+            self._note_removed(given_up)
+        if end:
+            self.missed = True
+
     def release(self, table: BlockTable) -> None:
         """Take all blocks from the table; its last ones will be given up before its first ones."""
         self.pool.let_go(table.blocks, table.room)

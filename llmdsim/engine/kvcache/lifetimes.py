@@ -77,6 +77,16 @@ class WatchedPool(Pool):
                     life.hits.append(life.used)
         return given_up
 
+    def end(
+        self, blocks: list[Block], reserved: int, more: int, prefix: Hashable, contents: bytes, width: int
+    ) -> Sequence[Block]:
+        """As the pool does."""
+        given_up = self.reserve(more)
+        before = len(blocks)
+        self.fill(prefix, contents, width, blocks)
+        self.let_go(blocks, reserved + more - (len(blocks) - before))
+        return given_up
+
     def reserve(self, blocks: int) -> Sequence[Block]:
         """As the pool does."""
         given_up = super().reserve(blocks)

@@ -79,6 +79,11 @@ class Pool:
                 del self._idle[block]
             block.refs += 1
         self.used += idle
+        if blocks <= self._blank:
+            # As `reserve` does, for nearly all.
+            self.used += blocks
+            self._blank -= blocks
+            return ()
         return self.reserve(blocks)
 
     def reserve(self, blocks: int) -> Sequence[Block]:
@@ -158,6 +163,54 @@ class Pool:
                 idle[block] = None
                 reserved += 1
         self.used -= reserved
+
+    def end(
+        self, blocks: list[Block], reserved: int, more: int, prefix: Hashable, contents: bytes, width: int
+    ) -> Sequence[Block]:
+        """A sequence ends: as `reserve` of so many `more`, `fill` and `let_go` do, one after the other.
+
+        Each request ends so, and a third of the time of these goes into calling them.
+        """
+        idle, cached, empty = self._idle, self.cached, self._empty
+        given_up: list[Block] = []
+        blank = self._blank - more
+        while blank < 0:
+            block, _ = idle.popitem(False)
+            if block.twin:
+                self._forget(block)
+            else:
+                del cached[block.key]
+            given_up.append(block)
+            blank += 1
+        empty += given_up
+        reserved += more
+        self.used += more
+        for start in range(0, len(contents), width):
+            key = (prefix, contents[start : start + width])
+            if empty:
+                block = empty.pop()
+            else:
+                self._made += 1
+                block = Block(self._made)
+            block.key = key
+            block.refs = 1
+            first = cached.setdefault(key, block)
+            if first is block:
+                self._chains += 1
+                prefix = block.chain = self._chains
+            else:
+                prefix = block.chain = first.chain
+                self._add_twin(first, block)
+            blocks.append(block)
+            reserved -= 1
+        self._blank = blank + reserved
+        for block in reversed(blocks):
+            block.refs -= 1
+            if not block.refs:
+                idle[block] = None
+                reserved += 1
+        self.used -= reserved
+        return given_up
 
     def clear(self) -> None:
         """Forget all content; no block is held."""
