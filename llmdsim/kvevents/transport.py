@@ -10,6 +10,9 @@ from twisted.internet.defer import Deferred
 #: What came of sending to one client: it left, the client's queue is full, or the client is not there.
 Outcome = Literal["sent", "full", "gone"]
 
+#: Seconds that messages for subscribers may take to leave at the end.
+LINGER = 1.0
+
 
 class TransportError(Exception):
     """An address cannot be used; `str()` says why, in one line."""
@@ -53,7 +56,3 @@ class Transport(Protocol):
 
     def close(self) -> Deferred[None]:
         """Close all sockets; fires when what was sent has left, or after LINGER seconds."""
-
-
-#: Seconds that messages for subscribers may take to leave at the end.
-LINGER = 1.0

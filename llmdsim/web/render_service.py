@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionClosed
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -274,17 +275,14 @@ def _too_late(result: object, seconds: float) -> None:
 
 def _explained(failure: Failure) -> RenderFailure:
     """What went wrong, where Twisted wraps it up."""
+    from twisted.web.client import ResponseFailed  # noqa: PLC0415 - as above
+    from twisted.web.http import _DataLoss  # noqa: PLC0415
+
     problem: Any = failure.value
     if isinstance(problem, RenderFailure):
         return problem
     reasons = getattr(problem, "reasons", None)
     cause = reasons[0].value if reasons else problem
-    if type(cause).__name__ in (
-        "ResponseFailed",
-        "ResponseNeverReceived",
-        "ConnectionDone",
-        "ConnectionLost",
-        "_DataLoss",
-    ):
+    if isinstance(cause, ResponseFailed | ConnectionClosed | _DataLoss):
         return RenderFailure("ended the connection before it had answered")
     return RenderFailure(f"cannot be reached: {str(cause) or type(cause).__name__}")

@@ -187,8 +187,9 @@ class Templates:
         if not isinstance(source, str):
             raise ApiError.parameter("A chat template must be a string.", "chat_template", source)
         compiled = self._compiled if len(source) <= LONGEST_KEPT else self._compile
-        work = lambda: compiled(source).render(messages, variables, self._form, continued)  # noqa: E731
-        return self._bounded(work, MOST_SECONDS)
+        return self._bounded(
+            lambda: compiled(source).render(messages, variables, self._form, continued), MOST_SECONDS
+        )
 
 
 def is_long(messages: Sequence[Message], others: Mapping[str, Any]) -> bool:
