@@ -19,7 +19,7 @@ from llmdsim.tokenization.files import (
     TOKENIZER,
 )
 from llmdsim.tokenization.loaded import Loaded
-from llmdsim.tokenization.pretrained import PretrainedTokenizer
+from llmdsim.tokenization.pretrained import PretrainedTokenizer, gave_up
 
 #: The name of the template that is used where none is asked for.
 DEFAULT = "default"
@@ -56,8 +56,10 @@ def load(folder: str) -> Loaded:
             raise ValueError("it has no tokens for plain English")
         special = {**_document(path / SPECIAL_TOKENS), **settings}
         return Loaded(tokenizer, dict(_templates(path, settings)), dict(_special_tokens(special)))
-    except Exception as problem:
+    except BaseException as problem:
         # The library's errors have no type of their own.
+        if not gave_up(problem):
+            raise
         raise LoadError(f"{path}: {problem}") from None
 
 

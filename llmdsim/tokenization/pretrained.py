@@ -66,9 +66,8 @@ class PretrainedTokenizer:
 
     def split(self, text: str) -> tuple[list[int], list[str]]:
         text = well_formed(text)
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        ends = ends_of(encoding.offsets, len(text))
-        return encoding.ids, [text[start:end] for start, end in pairwise(ends)]
+        ids, ends = self._split(text)
+        return ids.tolist(), [text[start:end] for start, end in pairwise(ends)]
 
     def count_in_steps(self, text: str, most: int | None = None) -> Generator[Step, None, int]:
         if most is not None and len(text) > max(2 * _ORDINARY * most, TOLD):
@@ -88,9 +87,7 @@ class PretrainedTokenizer:
 
         def encode() -> array[int]:
             with self._one_at_a_time:
-                # A single text: the library holds Python's lock while it encodes one that is in no batch.
-                (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
-                return array("I", encoding.ids)
+                return self._encoded(text)
 
         ids = yield from in_thread(encode)
         self._recent.put(text, ids)
@@ -101,8 +98,7 @@ class PretrainedTokenizer:
 
         def split() -> Split:
             with self._one_at_a_time:
-                (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
-                return Split(array("I", encoding.ids), ends_of(encoding.offsets, len(text)))
+                return self._split(text)
 
         return (yield from in_thread(split))
 
@@ -119,10 +115,43 @@ class PretrainedTokenizer:
     def _ids(self, text: str) -> array[int]:
         ids = self._recent.get(text)
         if ids is None:
-            (encoding,) = self._tokenizer.encode_batch_fast([well_formed(text)], add_special_tokens=False)
-            ids = array("I", encoding.ids)
+            ids = self._encoded(well_formed(text))
             self._recent.put(text, ids)
         return ids
+
+    def _encoded(self, text: str) -> array[int]:
+        try:
+            # A single text: the library holds Python's lock while it encodes one that is in no batch.
+            (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        except BaseException as problem:
+            middle = _middle(text, problem)
+            return self._encoded(text[:middle]) + self._encoded(text[middle:])
+        return array("I", encoding.ids)
+
+    def _split(self, text: str) -> Split:
+        try:
+            (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
+        except BaseException as problem:
+            middle = _middle(text, problem)
+            first, second = self._split(text[:middle]), self._split(text[middle:])
+            ends = first.ends + array("I", [middle + end for end in second.ends[1:]])
+            if len(ends) > 1:
+                ends[-1] = len(text)
+            return Split(first.ids + second.ids, ends)
+        return Split(array("I", encoding.ids), ends_of(encoding.offsets, len(text)))
+
+
+def gave_up(problem: BaseException) -> bool:
+    """Whether the library raised this; what it has no error for is no Exception."""
+    return isinstance(problem, Exception) or type(problem).__name__ == "PanicException"
+
+
+def _middle(text: str, problem: BaseException) -> int:
+    """Where to cut a text that is too much for the library, as a long run of one letter may be for a regular
+    expression. Raises `problem` if that is of no use."""
+    if not gave_up(problem) or len(text) < 2:
+        raise problem
+    return len(text) // 2
 
 
 def _around(tokenizer: Any) -> Around | None:

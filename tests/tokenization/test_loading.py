@@ -118,6 +118,19 @@ def test_a_tokenizer_without_tokens_for_ordinary_text_is_none(tmp_path: Path) ->
         load(str(folder))
 
 
+def test_one_that_the_library_breaks_down_over_is_none(folder: Path) -> None:
+    document = json.loads((folder / "tokenizer.json").read_bytes())
+    template = {
+        "single": [{"SpecialToken": {"id": "<none>", "type_id": 0}}],
+        "pair": [],
+        "special_tokens": {},
+    }
+    document["post_processor"] = {"type": "TemplateProcessing", **template}
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(LoadError, match="no entry found"):
+        load(str(folder))
+
+
 def test_one_that_refuses_what_it_does_not_know_is_none(tmp_path: Path) -> None:
     words = {"The": 0, "!": 1}
     folder = write(tmp_path / "model", Tokenizer(models.WordLevel(words, unk_token="<none>")))

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from llmdsim.tokenization import Prompt, pretrained, recent, well_formed
 from llmdsim.tokenization.loading import load
@@ -239,6 +239,25 @@ def test_recent_texts_are_remembered_and_forgotten() -> None:
         assert calls.call_count == 72
         remembered = [*tokenizer._recent._young, *tokenizer._recent._old]
     assert len(remembered) < 45
+
+
+def test_a_text_that_is_too_much_for_the_library_is_taken_in_halves() -> None:
+    whole = trained("byte level")
+    library = byte_level()
+    # A run of one letter takes it longer than it lets a regular expression take.
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex("(a+)+$"), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer = PretrainedTokenizer(library)
+    for text in ("a" * 40 + "b", "The " + "a" * 60 + "b 世界"):
+        ids = tokenizer.encode(text)
+        assert "".join(tokenizer.decode(ids)) == text
+        assert tokenizer.count(text) == len(ids)
+        assert at_once(tokenizer.encode_in_steps(text)).tolist() == ids
+        found, pieces = tokenizer.split(text)
+        assert found == ids
+        assert "".join(pieces) == text
+    assert tokenizer.encode("The fox") == whole.encode("The fox")
 
 
 def test_what_the_file_says_of_training_is_left_aside() -> None:
