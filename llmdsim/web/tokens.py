@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from llmdsim.tokenization.media import media_tokens
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.tokenization.rendered_prompt import RenderedPrompt
+from llmdsim.tokenization.unicode import well_formed
 from llmdsim.web.chat_request import refuse_untrusted
 from llmdsim.web.context import Context, content_type
 from llmdsim.web.conversation import chat_text
@@ -64,12 +65,12 @@ class Tokens:
     def info(self, request: Request) -> None:
         """The tokenizer's settings, in which tokens are texts, with the template that counts (vLLM)."""
         tokenizer = self._context.tokenizer
-        told = {name: _plain(value) for name, value in tokenizer.settings.items() if name not in _FILES}
+        told = {name: value for name, value in tokenizer.settings.items() if name not in _FILES}
         told.setdefault("tokenizer_class", type(tokenizer).__name__)
         templates = self._context.templates
         if templates is not None and templates.given is not None:
             told["chat_template"] = templates.given
-        request.respond(200, json(told))
+        request.respond(200, json(_plain(told)))
 
     def _tokenize(self, request: Request) -> Steps:
         context = self._context
@@ -137,12 +138,18 @@ class Tokens:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        # What was read from a file may have half a surrogate pair, which cannot be told.
+        return well_formed(value)
     if isinstance(value, dict):
-        content = value.get("content")
-        if isinstance(content, str):
-            return content
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {well_formed(name): _plain(_text(each)) for name, each in value.items()}
+    return [_plain(_text(each)) for each in value] if isinstance(value, list) else value
+
+
+def _text(value: Any) -> Any:
+    """That of a token."""
+    content = value.get("content") if isinstance(value, dict) else None
+    return content if isinstance(content, str) else value
 
 
 def _too_many() -> ApiError:

@@ -165,6 +165,16 @@ def test_the_operators_template_is_told_of_a_tokenizer(settings: dict[str, Any])
     assert told.get("chat_template") == settings.get("chat_template")
 
 
+def test_settings_with_half_a_character_can_be_told() -> None:
+    tokenizer = PretrainedTokenizer(
+        byte_level(), 0, {"bos_token": {"content": "\ud800"}, "\udc00": ["a\ud800"]}
+    )
+    rig = RankRig("--enable-tokenizer-info-endpoint", tokenizer=tokenizer)
+    told = json.loads(send(rig, get(b"/tokenizer_info")).body)
+    assert told["bos_token"] == "\ufffd"
+    assert told["\ufffd"] == ["a\ufffd"]
+
+
 # --- completions
 
 
