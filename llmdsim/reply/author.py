@@ -73,18 +73,19 @@ class Author:
             return TextReply(*stopped(Layout.of(texts, ids), finish_reason, ask))
         if total > LONG:
             return LongSentenceReply(self._bank.draw(total, random), total, finish_reason)
-        # `Bank.draw`, for nearly every reply.
+        # `Bank.draw`, but laying out the pieces at the same time: this is nearly every reply.
         bank = self._sentences
         size = len(bank)
         draw = random.random
         sentence = self._openings[int(draw() * size)]
         sentences = [sentence]
-        drawn = sentence.total
-        while drawn < total:
+        pieces = sentence.json.copy()
+        while len(pieces) < total:
             sentence = bank[int(draw() * size)]
             sentences.append(sentence)
-            drawn += sentence.total
-        return ShortSentenceReply(sentences, total, finish_reason)
+            pieces += sentence.json
+        del pieces[total:]
+        return ShortSentenceReply(sentences, pieces, finish_reason)
 
     def _stored(self, ask: Ask, said: Layout) -> TextReply:
         """What a dataset says, made longer with sentences only where it must be."""

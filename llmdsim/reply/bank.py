@@ -66,17 +66,16 @@ _OPENING = SENTENCES[3]
 class Sentence:
     """One sentence as parallel lists over its tokens; `json` holds texts as the insides of JSON strings.
 
-    `packed` are the ids as the bytes of an array, and `whole` is the whole text as `json` has it.
+    `packed` are the ids as the bytes of an array.
     """
 
-    __slots__ = ("ids", "json", "packed", "texts", "total", "whole")
+    __slots__ = ("ids", "json", "packed", "texts", "total")
 
     def __init__(self, ids: list[int], texts: list[str]) -> None:
         self.ids, self.texts = ids, texts
         self.total = len(ids)
         self.packed = array("I", ids).tobytes()
         self.json = [msgspec.json.encode(piece)[1:-1] for piece in texts]
-        self.whole = b"".join(self.json)
 
 
 class Bank:

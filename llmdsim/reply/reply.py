@@ -94,31 +94,21 @@ class Reply(ABC):
 
 
 class ShortSentenceReply(Reply):
-    """Bank sentences, the last one cut, laid out as far as somebody reads them."""
+    """Bank sentences, the last one cut, with all pieces laid out in one list."""
 
     __slots__ = ("_ids", "_pieces", "_sentences", "_texts")
 
-    def __init__(self, sentences: list[Sentence], total: int, finish_reason: str) -> None:
-        self.total = total
+    def __init__(self, sentences: list[Sentence], pieces: list[bytes], finish_reason: str) -> None:
+        self.total = len(pieces)
         self.finish_reason = finish_reason
         self.stop_reason = None
         self._sentences = sentences
-        self._pieces: list[bytes] | None = None
+        self._pieces = pieces
         self._ids: list[int] | None = None
         self._texts: list[str] | None = None
 
     def pieces(self, start: int, stop: int) -> list[bytes]:
-        if self._pieces is None:
-            self._pieces = [piece for sentence in self._sentences for piece in sentence.json][: self.total]
         return self._pieces[start:stop]
-
-    def json_text(self) -> bytes:
-        sentences = self._sentences
-        if not sentences:
-            return b""
-        *whole, last = sentences
-        kept = self.total - sum([sentence.total for sentence in whole])
-        return b"".join([*[sentence.whole for sentence in whole], *last.json[:kept]])
 
     def texts(self, start: int, stop: int) -> list[str]:
         if self._texts is None:

@@ -158,7 +158,7 @@ def generate(
     if transfer is not None and transfer.prefilled:
         for sequence in sequences:
             sequence.remote_prefill = context.transfers.draw(transfer.cached)
-    if asked.cache_salt is not None or not asked.reads_cache:
+    if context.caches and (asked.cache_salt is not None or not asked.reads_cache):
         for sequence in sequences:
             sequence.cache_salt = asked.cache_salt
             sequence.reads_cache = asked.reads_cache

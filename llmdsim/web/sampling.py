@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from llmdsim.reply.ask import Bounds
 from llmdsim.web.chat_request import ChatRequest
 from llmdsim.web.context_length import check_context, check_prompt
@@ -74,7 +76,7 @@ def sampling(request: ChatRequest | TextRequest, prompt_tokens: int, limits: Lim
     if prompt_tokens == 0 or room < 1 or request.routed_experts_prompt_start > prompt_tokens:
         check_prompt(request, prompt_tokens, context)
     stop = request.stop
-    return Sampling(
+    sampled = Sampling(
         max_tokens=most,
         requested_max=1 if prompt_only else asked,
         min_tokens=request.min_tokens,
@@ -82,8 +84,6 @@ def sampling(request: ChatRequest | TextRequest, prompt_tokens: int, limits: Lim
         stop=() if not stop else (stop,) if isinstance(stop, str) else tuple(stop),
         stop_token_ids=frozenset(stop_token_ids) if stop_token_ids else frozenset(),
         include_stop=request.include_stop_str_in_output,
-        skip_special_tokens=request.skip_special_tokens,
-        spaces_between_special_tokens=request.spaces_between_special_tokens,
         seed=None if request.seed == -1 else request.seed,
         n=n,
         logprobs=logprobs,
@@ -91,6 +91,14 @@ def sampling(request: ChatRequest | TextRequest, prompt_tokens: int, limits: Lim
         logprob_token_ids=tuple(request.logprob_token_ids) if request.logprob_token_ids else (),
         temperature=temperature,
         prompt_only=prompt_only,
+    )
+    if request.skip_special_tokens is None and request.spaces_between_special_tokens:
+        return sampled
+    # Apart: Python makes a dict of more than fifteen keyword arguments.
+    return replace(
+        sampled,
+        skip_special_tokens=request.skip_special_tokens,
+        spaces_between_special_tokens=request.spaces_between_special_tokens,
     )
 
 
@@ -173,7 +181,7 @@ def _check_logprobs(request: ChatRequest | TextRequest, limits: Limits) -> tuple
         _check_ids("logprob_token_ids", chosen, limits)
     elif wanted:
         wanted = _count_within("sample", wanted, "logprobs", limits)
-    of_prompt = request.prompt_alternatives
+    of_prompt = request.prompt_alternatives if request.echo else request.prompt_logprobs
     if of_prompt:
         of_prompt = _count_within("prompt", of_prompt, "prompt_logprobs", limits)
     return wanted, of_prompt

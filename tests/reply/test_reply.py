@@ -18,10 +18,11 @@ BANK = Bank(TOKENIZER)
 def forms(order: list[int], total: int) -> list[Reply]:
     """One reply of bank sentences in each of the forms."""
     sentences = [BANK.sentences[index] for index in order]
+    pieces = [piece for sentence in sentences for piece in sentence.json][:total]
     texts = [text for sentence in sentences for text in sentence.texts][:total]
     ids = [token_id for sentence in sentences for token_id in sentence.ids][:total]
     return [
-        ShortSentenceReply(sentences, total, "stop"),
+        ShortSentenceReply(sentences, pieces, "stop"),
         LongSentenceReply(sentences, total, "stop"),
         TextReply(Layout.of(texts, ids), "stop"),
     ]
