@@ -36,10 +36,7 @@ class Blocks:
         if sequence.revealed:
             data = self._tokens(sequence, 0, tokens + sequence.revealed)
             tokens += sequence.revealed
-        if sequence.adapter is None and sequence.cache_salt is None and not prompt.media:
-            kind = PLAIN  # nearly all
-        else:
-            kind = content(sequence.adapter, sequence.cache_salt, prompt.media)
+        kind = content(sequence.adapter, sequence.cache_salt, prompt.media)
         found = cache.find(data, kind) if sequence.reads_cache else []
         here = cached = len(found) * size
         if cache.host is not None and sequence.reads_cache:
@@ -66,8 +63,7 @@ class Blocks:
                 sequence.created_tokens = tokens - tokens % size - cached
         if tokens - here >= size:
             cache.store(table, data[here * WIDTH :])
-        filled = tokens % size
-        sequence.grows_at = sequence.revealed + (size - filled if filled else 1)
+        self._plan(sequence, tokens)
         return True
 
     def grow(self, sequence: Sequence) -> bool:
@@ -75,10 +71,7 @@ class Blocks:
         total = sequence.prompt_tokens + sequence.revealed
         if not self._fill(sequence, total):
             return False
-        # When the tokens so far fill a block, and when the first one of the next comes.
-        size = self.cache.block_size
-        filled = total % size
-        sequence.grows_at = sequence.revealed + (size - filled if filled else 1)
+        self._plan(sequence, total)
         return True
 
     def stop_growing(self, sequence: Sequence) -> None:
@@ -90,13 +83,13 @@ class Blocks:
         table = sequence.table
         if table is None:
             return
+        cache = self.cache
+        if complete:
+            computed = sequence.prompt_tokens + sequence.revealed - 1
+            if not self._fill(sequence, computed):
+                self._fill(sequence, (len(table.blocks) + table.room) * cache.block_size)
+        cache.release(table)
         sequence.table = None
-        if not complete:
-            self.cache.release(table)
-            return
-        computed = sequence.prompt_tokens + sequence.revealed - 1
-        stored = len(table.blocks) * self.cache.block_size
-        self.cache.finish(table, computed, self._tokens(sequence, stored, computed))
 
     def _count(self, sequence: Sequence, here: int) -> None:
         """Count a prompt that was looked up, of which so many tokens are here."""
@@ -109,6 +102,10 @@ class Blocks:
         if cache.host is not None:
             sequence.host_tokens = sequence.loaded_tokens
             stats.host.look_up(sequence.prompt_tokens - here, sequence.loaded_tokens)
+
+    def _plan(self, sequence: Sequence, total: int) -> None:
+        """Have it grow when its tokens, so many by now, fill a block, and when the next block begins."""
+        sequence.grows_at = sequence.revealed + (-total % self.cache.block_size or 1)
 
     def _fill(self, sequence: Sequence, total: int) -> bool:
         """Have blocks for its first `total` tokens, and those be found that are full."""

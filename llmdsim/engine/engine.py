@@ -295,15 +295,18 @@ class Engine:
             remote.lost, remote.fails = True, False
         self.pacing.withdraw(sequence)
         self._blocks.leave(sequence, complete=False)
-        sequence.running = False
-        del self._running[sequence]
-        stats.running -= 1
-        if sequence.adapter is not None:
-            self.residency.release(sequence.adapter)
-            self._note_adapters(now)
+        self._stop_running(sequence, now)
         self._waiting.add_first(sequence)
         stats.waiting = len(self._waiting)
         stats.deferred = self._waiting.deferred
+
+    def _stop_running(self, sequence: Sequence, now: float) -> None:
+        sequence.running = False
+        del self._running[sequence]
+        self.stats.running -= 1
+        if sequence.adapter is not None:
+            self.residency.release(sequence.adapter)
+            self._note_adapters(now)
 
     def _grow(self, sequence: Sequence, now: float) -> None:
         """Have blocks for what was revealed, if need be from those that started last (vLLM)."""
@@ -427,12 +430,7 @@ class Engine:
         if self._blocks is not None:
             self._blocks.leave(sequence, reason in COMPLETE)
         if sequence.running:
-            sequence.running = False
-            del self._running[sequence]
-            stats.running -= 1
-            if sequence.adapter is not None:
-                self.residency.release(sequence.adapter)
-                self._note_adapters(now)
+            self._stop_running(sequence, now)
             if sequence.reply is not None and reason not in COMPLETE:
                 self.pacing.drop(sequence)
         elif sequence.waiting:

@@ -140,5 +140,5 @@ class Sequence:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the first choice of its prompt; without a family it is the only one."""
+        """Whether it is the first choice of its prompt."""
         return self.family is None or self.index % self.family.n == 0

@@ -348,7 +348,7 @@ class Stats:
     @property
     def kv_cache_usage(self) -> float:
         """The part of the KV cache's blocks that sequences hold, 0 to 1."""
-        return 0.0 if self.pool is None else self.pool.used / self.pool.total
+        return 0.0 if self.pool is None else self.pool.usage
 
     def _read_records(self) -> None:
         if not self.records:

@@ -63,11 +63,6 @@ class KvCache:
         self._hasher = hasher
         self._width = block_size * WIDTH
 
-    @property
-    def usage(self) -> float:
-        """The part of all blocks that sequences hold, 0 to 1."""
-        return self.pool.used / self.pool.total
-
     def find(self, tokens: bytes, content: Content) -> list[Block]:
         """The blocks with which these tokens begin, at most all but the last token of them."""
         found: list[Block] = []
@@ -77,9 +72,8 @@ class KvCache:
         get = self.pool.cached.get
         chain: Hashable = content.root
         for start in range(0, (len(tokens) - WIDTH) // width * width, width):
-            key: Key = (chain, tokens[start : start + width])
-            if content.media and (media := self._media(content, len(found))):
-                key = (*key, media)
+            piece = tokens[start : start + width]
+            key: Key = self._key(chain, piece, content, len(found)) if content.media else (chain, piece)
             block = get(key)
             if block is None:
                 break
@@ -119,13 +113,12 @@ class KvCache:
 
     def extend(self, table: BlockTable, tokens: int) -> bool:
         """Have blocks in the table for so many tokens. Not if there are too few; nothing happens then."""
-        pool = self.pool
         missing = -(-tokens // self.block_size) - len(table.blocks) - table.room
-        if missing > pool.total - pool.used:
+        if missing > self.pool.free:
             return False
         if missing > 0:
             table.room += missing
-            given_up = pool.reserve(missing)
+            given_up = self.pool.reserve(missing)
             if given_up:
                 self._note_removed(given_up)
         return True
@@ -136,50 +129,24 @@ class KvCache:
         end = len(tokens) // width * width
         if not end or not self.shares:
             return
-        content, blocks = table.content, table.blocks
+        content, blocks, host = table.content, table.blocks, self.host
+        fill = self.pool.fill
         chain: Hashable = blocks[-1].chain if blocks else content.root
-        if content.media or self.host is not None:
-            for start in range(0, end, width):
-                key = self._key(chain, tokens[start : start + width], content, len(blocks))
-                # What follows a copy in the host does so still.
-                copy = None if self.host is None else self.host.find(key)
-                block = self.pool.fill_as(key, None if copy is None else copy.chain)
-                chain = block.chain
-                blocks.append(block)
-        else:
-            self.pool.fill(chain, tokens[:end], width, blocks)
+        for start in range(0, end, width):
+            piece = tokens[start : start + width]
+            key: Key = self._key(chain, piece, content, len(blocks)) if content.media else (chain, piece)
+            # What follows a copy in the host does so still.
+            copy = None if host is None else host.find(key)
+            block = fill(key, None if copy is None else copy.chain)
+            chain = block.chain
+            blocks.append(block)
         table.room -= end // width
         if self.announces:
             self._name(table)
         else:
             self.missed = True
-        if self.host is not None:
-            self._copy(self.host, table)
-
-    def finish(self, table: BlockTable, tokens: int, more: bytes) -> None:
-        """Take all blocks from the table once they hold so many tokens, as far as there is room for them.
-
-        `more` are those after the ones in blocks that can be found.
-        """
-        stored = len(table.blocks)
-        missing = -(-tokens // self.block_size) - stored - table.room
-        if missing > self.pool.total - self.pool.used:
-            missing = 0
-            more = more[: table.room * self._width]
-        end = len(more) // self._width * self._width
-        if self.announces or table.content.media or self.host is not None or not self.shares:
-            if missing > 0:
-                self.extend(table, tokens)
-            self.store(table, more)
-            self.release(table)
-            return
-        blocks = table.blocks
-        chain: Hashable = blocks[-1].chain if blocks else table.content.root
-        given_up = self.pool.end(blocks, table.room, max(missing, 0), chain, more[:end], self._width)
-        if given_up:
-            self._note_removed(given_up)
-        if end:
-            self.missed = True
+        if host is not None:
+            self._copy(host, table)
 
     def release(self, table: BlockTable) -> None:
         """Take all blocks from the table; its last ones will be given up before its first ones."""
@@ -241,8 +208,7 @@ class KvCache:
             block = blocks[index]
             known = cached[block.key].hash  # where others had that content first
             if known is None:
-                extra = None if content is PLAIN else self._extra(content, index)
-                known = hasher.block(parent, array("I", _tokens(block.key)), extra)
+                known = hasher.block(parent, array("I", _tokens(block.key)), self._extra(content, index))
             block.hash = parent = known
         self._note(table, before, len(blocks))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Protocol
@@ -53,17 +53,11 @@ class WatchedPool(Pool):
         self._seconds = seconds
         self._lives: dict[int, Life] = {}
 
-    def fill(self, prefix: Hashable, contents: bytes, width: int, blocks: list[Block]) -> None:
+    def fill(self, key: Key, chain: int | None = None) -> Block:
         """As the pool does."""
-        before = len(blocks)
-        super().fill(prefix, contents, width, blocks)
-        for block in blocks[before:]:
-            self._choose(block)
-
-    def fill_as(self, key: Key, chain: int | None) -> Block:
-        """As the pool does."""
-        block = super().fill_as(key, chain)
-        self._choose(block)
+        block = super().fill(key, chain)
+        if self._random.random() < self._part:
+            self._lives[block.number] = Life(self._seconds())
         return block
 
     def admit(self, found: Sequence[Block], blocks: int) -> Sequence[Block] | None:
@@ -77,16 +71,6 @@ class WatchedPool(Pool):
                     life.hits.append(life.used)
         return given_up
 
-    def end(
-        self, blocks: list[Block], reserved: int, more: int, prefix: Hashable, contents: bytes, width: int
-    ) -> Sequence[Block]:
-        """As the pool does."""
-        given_up = self.reserve(more)
-        before = len(blocks)
-        self.fill(prefix, contents, width, blocks)
-        self.let_go(blocks, reserved + more - (len(blocks) - before))
-        return given_up
-
     def reserve(self, blocks: int) -> Sequence[Block]:
         """As the pool does."""
         given_up = super().reserve(blocks)
@@ -96,10 +80,6 @@ class WatchedPool(Pool):
                 now = self._seconds()
                 self._times.count(now - life.born, now - life.used, [b - a for a, b in pairwise(life.hits)])
         return given_up
-
-    def _choose(self, block: Block) -> None:
-        if self._random.random() < self._part:
-            self._lives[block.number] = Life(self._seconds())
 
     def clear(self) -> None:
         """As the pool does; what was watched is not counted."""

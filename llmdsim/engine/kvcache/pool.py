@@ -59,6 +59,11 @@ class Pool:
         """Blocks that no sequence holds."""
         return self.total - self.used
 
+    @property
+    def usage(self) -> float:
+        """The part of all blocks that sequences hold, 0 to 1."""
+        return self.used / self.total
+
     def blocks(self) -> list[Block]:
         """All blocks that can be found, those of equal content last."""
         return [*self.cached.values(), *chain.from_iterable(self._twins.values())]
@@ -79,11 +84,6 @@ class Pool:
                 del self._idle[block]
             block.refs += 1
         self.used += idle
-        if blocks <= self._blank:
-            # As `reserve` does, for nearly all.
-            self.used += blocks
-            self._blank -= blocks
-            return ()
         return self.reserve(blocks)
 
     def reserve(self, blocks: int) -> Sequence[Block]:
@@ -105,32 +105,8 @@ class Pool:
         self._empty += given_up
         return given_up
 
-    def fill(self, prefix: Hashable, contents: bytes, width: int, blocks: list[Block]) -> None:
-        """Add blocks that were reserved to `blocks`, each to be found by the one before and what it holds.
-
-        That are `width` bytes of `contents` for each, the first of them after `prefix`.
-        """
-        cached, empty = self.cached, self._empty
-        for start in range(0, len(contents), width):
-            key = (prefix, contents[start : start + width])
-            if empty:
-                block = empty.pop()
-            else:
-                self._made += 1
-                block = Block(self._made)
-            block.key = key
-            block.refs = 1
-            first = cached.setdefault(key, block)
-            if first is block:
-                self._chains += 1
-                prefix = block.chain = self._chains
-            else:
-                prefix = block.chain = first.chain
-                self._add_twin(first, block)
-            blocks.append(block)
-
-    def fill_as(self, key: Key, chain: int | None) -> Block:
-        """The same of one block, found by any `key`; its chain is `chain`, if there is a copy elsewhere."""
+    def fill(self, key: Key, chain: int | None = None) -> Block:
+        """Have a block that was reserved be found by `key`; `chain` is that of a copy elsewhere, if any."""
         if self._empty:
             block = self._empty.pop()
         else:
@@ -163,54 +139,6 @@ class Pool:
                 idle[block] = None
                 reserved += 1
         self.used -= reserved
-
-    def end(
-        self, blocks: list[Block], reserved: int, more: int, prefix: Hashable, contents: bytes, width: int
-    ) -> Sequence[Block]:
-        """A sequence ends: as `reserve` of so many `more`, `fill` and `let_go` do, one after the other.
-
-        Each request ends so, and a third of the time of these goes into calling them.
-        """
-        idle, cached, empty = self._idle, self.cached, self._empty
-        given_up: list[Block] = []
-        blank = self._blank - more
-        while blank < 0:
-            block, _ = idle.popitem(False)
-            if block.twin:
-                self._forget(block)
-            else:
-                del cached[block.key]
-            given_up.append(block)
-            blank += 1
-        empty += given_up
-        reserved += more
-        self.used += more
-        for start in range(0, len(contents), width):
-            key = (prefix, contents[start : start + width])
-            if empty:
-                block = empty.pop()
-            else:
-                self._made += 1
-                block = Block(self._made)
-            block.key = key
-            block.refs = 1
-            first = cached.setdefault(key, block)
-            if first is block:
-                self._chains += 1
-                prefix = block.chain = self._chains
-            else:
-                prefix = block.chain = first.chain
-                self._add_twin(first, block)
-            blocks.append(block)
-            reserved -= 1
-        self._blank = blank + reserved
-        for block in reversed(blocks):
-            block.refs -= 1
-            if not block.refs:
-                idle[block] = None
-                reserved += 1
-        self.used -= reserved
-        return given_up
 
     def clear(self) -> None:
         """Forget all content; no block is held."""

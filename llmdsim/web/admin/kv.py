@@ -96,7 +96,7 @@ class Kv:
             "used": pool.used,
             "free": pool.free,
             "cached": len(pool.blocks()),
-            "usage": cache.usage,
+            "usage": pool.usage,
             "host": None if cache.host is None else {"total": cache.host.total, "cached": len(cache.host)},
             "blocks": msgspec.Raw(b"[%b]" % b",".join(parts)),
             "next_offset": following,

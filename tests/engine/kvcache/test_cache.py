@@ -24,13 +24,13 @@ def test_a_prompt_takes_blocks_for_all_its_tokens_and_the_last_may_be_partial() 
     kv = cache(10)
     running = start(kv, range(9))
     assert (numbered(running.blocks), running.room) == ([1, 2], 1)
-    assert kv.usage == 0.3
+    assert kv.pool.usage == 0.3
 
 
 def test_an_empty_prompt_takes_nothing() -> None:
     kv = cache(1)
     assert start(kv, []).blocks == []
-    assert kv.usage == 0.0
+    assert kv.pool.usage == 0.0
 
 
 def test_a_prompt_is_found_while_it_runs_and_when_it_is_over() -> None:
@@ -40,7 +40,7 @@ def test_a_prompt_is_found_while_it_runs_and_when_it_is_over() -> None:
     kv.release(first)
     assert len(first) == 0
     assert hit(kv, [*PROMPT, 1]) == [1, 2, 3]
-    assert kv.usage == 0.0
+    assert kv.pool.usage == 0.0
 
 
 def test_what_was_not_computed_is_not_found() -> None:

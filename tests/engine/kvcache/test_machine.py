@@ -198,7 +198,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert pool.used == len(held) == pool.total - len(self.reference.free)
         assert pool.free == len(self.reference.free)
         assert sorted(self.numbered(pool.blocks())) == sorted(self.reference.held)
-        assert self.cache.usage == len(held) / pool.total
+        assert pool.usage == len(held) / pool.total
 
     @invariant()
     def every_store_and_removal_is_told_once(self) -> None:

@@ -20,9 +20,9 @@ def fill(pool: Pool, name: str, blocks: int = 1) -> list[Block]:
 
 def filled(pool: Pool, *contents: bytes) -> list[Block]:
     """Blocks that hold these, one after the other."""
-    (width,) = {*map(len, contents)}
     made: list[Block] = []
-    pool.fill("", b"".join(contents), width, made)
+    for content in contents:
+        made.append(pool.fill((made[-1].chain if made else "", content)))
     return made
 
 
@@ -99,7 +99,7 @@ def test_what_was_evicted_is_found_no_more_and_its_block_is_filled_anew() -> Non
 def test_blocks_of_equal_content_are_kept_apart_and_the_one_filled_first_is_found() -> None:
     pool = Pool(3)
     pool.reserve(3)
-    first, *others = [*filled(pool, b"a"), *filled(pool, b"a"), pool.fill_as(("", b"a"), None)]
+    first, *others = [*filled(pool, b"a"), *filled(pool, b"a"), pool.fill(("", b"a"))]
     for block in others:
         assert block is not first
         assert block.chain == first.chain
@@ -117,7 +117,7 @@ def test_what_follows_equal_blocks_is_equal() -> None:
 def test_a_block_may_have_the_chain_of_a_copy() -> None:
     pool = Pool(2)
     pool.reserve(2)
-    assert pool.fill_as(("", b"a", "media"), 77).chain == 77
+    assert pool.fill(("", b"a", "media"), 77).chain == 77
     (block,) = filled(pool, b"a")
     assert block.chain != 77
 
