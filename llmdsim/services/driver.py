@@ -99,8 +99,7 @@ class EngineDriver:
             return  # a sink's doing; the pass under way arms the clock when it ends
         self._in_pass = True
         self._last_pass = now = self._seconds()
-        cache = None if self.on_records is None else self.engine.cache
-        if cache is not None and cache.records and self.engine.announces_before(now):
+        if self.on_records is not None and self.engine.announces_before(now):
             # Whoever is told of a prompt's blocks knows them before its reply begins.
             self._hand_over()
         try:
@@ -109,7 +108,7 @@ class EngineDriver:
             self._in_pass = False
         if self.engine.faults:
             self._settle_faults()
-        if cache is not None and cache.records and self.engine.events_due:
+        if self.on_records is not None and self.engine.events_due:
             self._hand_over()
         if deadline is not None or self._call is not None:
             self._arm(deadline)

@@ -61,7 +61,7 @@ class ReplyStream:
     def put_last(self, data: bytes, sequence: EngineSequence) -> None:
         """Send the last frames of a choice, and after those of the last choice the stream's end."""
         self._completion_tokens += sequence.revealed
-        if sequence.family is None or sequence.is_first:
+        if sequence.is_first:
             self._cached_tokens += sequence.cached_tokens
         self._left -= 1
         if self._left:

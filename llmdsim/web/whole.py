@@ -67,7 +67,7 @@ class WholeReply:
             self.fail(sequence)
             return
         self._completion_tokens += sequence.revealed
-        if sequence.family is None or sequence.is_first:
+        if sequence.is_first:
             self._cached_tokens += sequence.cached_tokens
         self._left -= 1
         if not self._left:

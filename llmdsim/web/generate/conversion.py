@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 
 from llmdsim.config import Config
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.context_length import check_context, check_prompt
 from llmdsim.web.errors import ApiError, shown
-from llmdsim.web.generate.features import media_of, refuse_misplaced
+from llmdsim.web.generate.features import refuse_misplaced
 from llmdsim.web.generate.request import DEFAULT_MAX_TOKENS, GenerateRequest, SamplingParams
 from llmdsim.web.generate.scores import check_scores
 from llmdsim.web.limits import Limits
+from llmdsim.web.media_features import features, media_of
 from llmdsim.web.request_rules import settle
 from llmdsim.web.sampling import Sampling, sampling
 from llmdsim.web.text_request import TextRequest
@@ -124,7 +125,8 @@ def sampled_of(request: GenerateRequest, text: TokensRequest, prompt: Prompt, li
     # Behind the rest: a prompt that fits the context has so many places at most.
     if request.features is not None:
         refuse_misplaced(request.features, len(prompt), bool(request.ec_transfer_params))
-        prompt.media = media_of(request.features)
+        places = to_builtins(request.features.mm_placeholders)
+        prompt.media = media_of(features(request.features.mm_hashes, places))
     return sampled
 
 

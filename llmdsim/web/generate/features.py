@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from llmdsim.tokenization.prompt import MediaSpan
 from llmdsim.web import decoding
 from llmdsim.web.decoding import Path, Problem
 from llmdsim.web.errors import ApiError, shown
@@ -28,16 +27,6 @@ class Features(msgspec.Struct):
     mm_placeholders: dict[str, list[Placeholders]]
     kwargs_data: dict[str, list[str | None]] | None = None
     mm_metadata: dict[str, list[str | None]] | None = None
-
-
-def media_of(features: Features) -> tuple[MediaSpan, ...]:
-    """The items, in the order of the prompt."""
-    media = [
-        MediaSpan(name, place.offset, place.length)
-        for modality, places in features.mm_placeholders.items()
-        for name, place in zip(features.mm_hashes[modality], places, strict=True)
-    ]
-    return tuple(sorted(media, key=lambda item: item.offset))
 
 
 def refuse_misplaced(features: Features, prompt_tokens: int, from_encoder: bool) -> None:
