@@ -16,12 +16,12 @@ log = Logger()
 MOST = 512 << 10
 
 
-class DumpedRequest(Request):
+class DumpedRequest(Request, eq=False):
     """A request that keeps what it was answered."""
 
-    response_head = b""
+    response_head: bytes = b""
     response_body: bytes | None = None
-    told = False
+    told: bool = False
 
     def respond(
         self, status: int, body: bytes, content_type: bytes = b"application/json", extra: bytes = b""
@@ -35,8 +35,8 @@ class DumpedRequest(Request):
             self.response_body = b""
         super().respond_empty(status, extra)
 
-    def _head(self, status: int, extra: bytes, framing: bytes) -> bytes:
-        self.response_head = super()._head(status, extra, framing)
+    def _head(self, status: int, lines: bytes) -> bytes:
+        self.response_head = super()._head(status, lines)
         return self.response_head
 
 

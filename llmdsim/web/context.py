@@ -177,8 +177,8 @@ class Context:
 
         500 from a dead engine.
         """
-        self.suspension.refuse()
-        if self.draining:
+        if self.draining or self.suspension.refusal is not None:
+            self.suspension.refuse()
             raise shutting_down()
 
 

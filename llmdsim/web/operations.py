@@ -60,15 +60,17 @@ class RanksQuery(msgspec.Struct):
     all_ranks: bool = False
 
 
-class OrderedRequest(Request):
+class OrderedRequest(Request, eq=False):
     """An operation that came from another rank; `answered` has its answer as soon as there is one."""
 
-    def __init__(self, order: Order) -> None:
+    answer: Answer | None = None
+    answered: Deferred[Answer] = msgspec.field(default_factory=Deferred)
+
+    @classmethod
+    def of(cls, order: Order) -> OrderedRequest:
+        """The request that an order stands for."""
         headers = {} if order.content_type is None else {b"content-type": order.content_type}
-        super().__init__(None, order.method, order.uri, headers)  # type: ignore[arg-type]
-        self.body = order.body
-        self.answer: Answer | None = None
-        self.answered: Deferred[Answer] = Deferred()
+        return cls(None, order.method, order.uri, headers, body=order.body)  # type: ignore[arg-type]
 
     def respond(
         self, status: int, body: bytes, content_type: bytes = b"application/json", extra: bytes = b""
@@ -111,7 +113,7 @@ class Operations:
         return self._begin(order).answered
 
     def _begin(self, order: Order) -> OrderedRequest:
-        request = OrderedRequest(order)
+        request = OrderedRequest.of(order)
         self._route(request)
         return request
 

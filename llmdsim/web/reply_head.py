@@ -38,9 +38,11 @@ def reply_head(context: Context, request: Request, served: Served, prefix: str, 
     given = request.headers.get(b"x-request-id")
     if given:
         body_id = given.decode("latin-1")
-    if len(body_id) > LONGEST_ID:
+    if not body_id:
+        body_id = hex_digits()
+    elif len(body_id) > LONGEST_ID:
         raise ApiError.parameter(f"A request id is at most {LONGEST_ID} characters long.", "request_id")
-    return ReplyHead(prefix + (body_id or hex_digits()), int(time.time()), served, context.fingerprint_json)
+    return ReplyHead(prefix + body_id, int(time.time()), served, context.fingerprint_json)
 
 
 def request_id_header(request: Request) -> bytes:

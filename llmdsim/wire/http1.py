@@ -79,14 +79,12 @@ class HTTP1(Protocol):
         return peer_left is not None and peer_left(by_fin)
 
     def dataReceived(self, data: bytes) -> None:
-        if self._lingering:
-            self._discarded += len(data)
-            if self._discarded > LINGER_BYTES:
-                self.transport.abortConnection()
-        elif self._closing:
-            pass
-        elif self._current is not None or self._pumping or self.write_paused or self._found:
-            self._hold(data)
+        if self._current is not None or self._pumping or self.write_paused or self._found or self._closing:
+            self._put_off(data)
+            return
+        request = self._reader.whole(data)
+        if request is not None:
+            self._answer(request)
         else:
             self._feed(data)
             self._pump()
@@ -160,8 +158,15 @@ class HTTP1(Protocol):
 
     # --- reading
 
-    def _hold(self, data: bytes) -> None:
+    def _put_off(self, data: bytes) -> None:
         # Kept being read while a request is answered, or a client's leaving would go unseen.
+        if self._lingering:
+            self._discarded += len(data)
+            if self._discarded > LINGER_BYTES:
+                self.transport.abortConnection()
+            return
+        if self._closing:
+            return
         if self._current is not None and not self._current.keep_alive:
             self._ignored = True  # it asked for the connection to be closed
             return
@@ -199,7 +204,11 @@ class HTTP1(Protocol):
                     return
                 if self._found:
                     answers += 1
-                    self._answer(self._found.popleft())
+                    found = self._found.popleft()
+                    if isinstance(found, Refusal):
+                        self._answer_refusal(found)
+                    else:
+                        self._answer(found)
                 elif self._held:
                     data = bytes(self._held)
                     self._held.clear()
@@ -216,18 +225,16 @@ class HTTP1(Protocol):
             incoming.expects_continue = False
             self.write(_CONTINUE)
 
-    def _answer(self, item: Request | Refusal) -> None:
-        if isinstance(item, Refusal):
-            self._answer_refusal(item)
-            return
-        self._current = item
-        item.began = self._site.clock.seconds()
-        if self._site.closing:
-            item.keep_alive = False
+    def _answer(self, request: Request) -> None:
+        site = self._site
+        self._current = request
+        request.began = site.seconds()
+        if site.closing:
+            request.keep_alive = False
         try:
-            self._site.handle(item)
+            site.handle(request)
         except Exception:
-            item.fail(Failure())  # type: ignore[no-untyped-call]
+            request.fail(Failure())  # type: ignore[no-untyped-call]
 
     def request_done(self, request: Request) -> None:
         """The response of the current request is written."""
@@ -235,10 +242,11 @@ class HTTP1(Protocol):
         if request is not self._current:
             return
         self._current = None
-        self._heard = self._began = self._site.now
-        if not request.keep_alive or self._site.closing:
+        site = self._site
+        self._heard = self._began = site.now
+        if not request.keep_alive or site.closing:
             self.close()
-        elif not self._pumping:
+        elif self._held or self._found or self._peer_finished or self._reader.in_message:
             self._pump()
 
     def error_body(self, status: int, path: bytes, message: str) -> bytes:
@@ -249,7 +257,7 @@ class HTTP1(Protocol):
         status = refusal.status
         request = self._site.request_type(self, refusal.method, refusal.uri, refusal.headers)
         request.keep_alive = False
-        request.began = self._site.clock.seconds()
+        request.began = self._site.seconds()
         if self._site.common_headers is not None:
             request.common_headers = self._site.common_headers(request)
         self._ignored = True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from copy import copy
 
 from llmdsim.wire.request import Request
 
@@ -13,17 +12,11 @@ MOST_KNOWN, LONGEST_KNOWN = 512, 2048
 _NOT_TO_BE_KNOWN = frozenset((b"upgrade", b"transfer-encoding", b"expect"))
 
 
-class KnownHead(NamedTuple):
-    """What a head says; `length` is that of the body."""
+class KnownHeads(dict[bytes, Request]):
+    """Requests to copy, by the bytes of their heads without the blank line, which need not be parsed again.
 
-    method: bytes
-    uri: bytes
-    headers: Mapping[bytes, bytes]
-    length: int
-
-
-class KnownHeads(dict[bytes, KnownHead]):
-    """What heads say, by their bytes; those of this dictionary need not be parsed again."""
+    They have neither channel nor body.
+    """
 
     def learn(self, head: bytes, request: Request) -> None:
         """Keep the head of a request whose body came with it, unless more than its length depends on it."""
@@ -37,4 +30,6 @@ class KnownHeads(dict[bytes, KnownHead]):
             return
         if len(self) >= MOST_KNOWN:
             self.clear()
-        self[head] = KnownHead(request.method, request.uri, headers, len(request.body))
+        self[head] = known = copy(request)
+        known.channel = None  # type: ignore[assignment]
+        known.body = b""

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from llmdsim.wire.status import date_line, status_line
+from llmdsim.wire.status import opening
 
 log = Logger()
 
@@ -48,7 +49,7 @@ class Channel(Protocol):
         """The body of an error response."""
 
 
-class Request:
+class Request(msgspec.Struct, eq=False, weakref=True):
     """A complete request: `method`, `uri`, `path`, `query`, `body` are bytes, `headers` has lower-case names.
 
     `on_lost`, when set, is called once if the client leaves before the response is complete. `on_drain`, when
@@ -56,38 +57,41 @@ class Request:
     `on_failure`, when set, ends the response with an error that it is given.
     """
 
-    def __init__(self, channel: Channel, method: bytes, uri: bytes, headers: Mapping[bytes, bytes]) -> None:
-        self.channel = channel
-        self.method = method
-        self.uri = uri
-        target, _, self.query = uri.partition(b"?")
-        self.path = unquote_to_bytes(target) if b"%" in target else target
-        self.headers = headers
-
-    # What most requests leave as it is costs nothing on the class.
-    body = b""
-    clientproto = b"HTTP/1.1"
-    keep_alive = True
-    expects_continue = False
+    channel: Channel
+    method: bytes
+    uri: bytes
+    headers: Mapping[bytes, bytes]
+    path: bytes = b""
+    query: bytes = b""
+    body: bytes = b""
+    #: Bytes of the body where a header told them before, else 0.
+    content_length: int = 0
+    clientproto: bytes = b"HTTP/1.1"
+    keep_alive: bool = True
+    expects_continue: bool = False
     on_lost: Callable[[], None] | None = None
     on_drain: Callable[[], None] | None = None
     on_failure: Callable[[Any], None] | None = None
-    started = False
-    finished = False
+    started: bool = False
+    finished: bool = False
     #: Header lines of the response, whatever it will be; each with its line end.
-    common_headers = b""
+    common_headers: bytes = b""
     #: What the route knows that the log tells when the request has ended, if somebody wants it.
     account: Any = None
     #: The path of the route that answers, with its variables in braces; "" where there is none.
-    route = ""
+    route: str = ""
     #: When its turn to be answered came, in the clock's seconds.
-    began = 0.0
+    began: float = 0.0
     #: Of the response: 0 until its head is sent, and its Content-Length, which a stream has none of.
-    status = 0
-    length = 0
+    status: int = 0
+    length: int = 0
     #: The client left before the response was complete.
-    lost = False
-    _chunked = False
+    lost: bool = False
+    _chunked: bool = False
+
+    def __post_init__(self) -> None:
+        target, _, self.query = self.uri.partition(b"?")
+        self.path = unquote_to_bytes(target) if b"%" in target else target
 
     def respond(
         self, status: int, body: bytes, content_type: bytes = b"application/json", extra: bytes = b""
@@ -96,9 +100,10 @@ class Request:
         if self.finished or self.started:
             return
         self.started = True
-        self.length = len(body)
-        framing = b"content-type: %b\r\ncontent-length: %d\r\n" % (content_type, len(body))
-        head = self._head(status, extra, framing)
+        self.length = length = len(body)
+        head = self._head(
+            status, b"%bcontent-type: %b\r\ncontent-length: %d\r\n" % (extra, content_type, length)
+        )
         self.channel.write_soon(head if self.method == b"HEAD" else head + body)
         self._end()
 
@@ -108,7 +113,7 @@ class Request:
             return
         self.started = True
         framing = b"" if status in BODILESS else b"content-length: 0\r\n"
-        self.channel.write_soon(self._head(status, extra, framing))
+        self.channel.write_soon(self._head(status, extra + framing))
         self._end()
 
     def start(
@@ -118,13 +123,13 @@ class Request:
         if self.finished or self.started:
             return
         self.started = True
-        framing = b"content-type: %b\r\n" % content_type
+        lines = b"%bcontent-type: %b\r\n" % (extra, content_type)
         if self.clientproto == b"HTTP/1.0":
             self.keep_alive = False
         else:
             self._chunked = True
-            framing += b"transfer-encoding: chunked\r\n"
-        data = self._head(status, extra, framing)
+            lines += b"transfer-encoding: chunked\r\n"
+        data = self._head(status, lines)
         if first:
             data += self._frame(first)
         if end:
@@ -160,20 +165,15 @@ class Request:
         else:
             self.respond(500, self.channel.error_body(500, self.path, "Internal server error"))
 
-    def _head(self, status: int, extra: bytes, framing: bytes) -> bytes:
+    def _head(self, status: int, lines: bytes) -> bytes:
         self.status = status
-        if self.keep_alive:
-            connection = b"connection: keep-alive\r\n" if self.clientproto == b"HTTP/1.0" else b""
+        if not self.keep_alive:
+            end = b"connection: close\r\n\r\n"
+        elif self.clientproto == b"HTTP/1.0":
+            end = b"connection: keep-alive\r\n\r\n"
         else:
-            connection = b"connection: close\r\n"
-        return b"%b%b%b%b%b%b\r\n" % (
-            status_line(status),
-            date_line(),
-            self.common_headers,
-            extra,
-            framing,
-            connection,
-        )
+            end = b"\r\n"
+        return opening(status) + self.common_headers + lines + end
 
     def _frame(self, data: bytes) -> bytes:
         if self.method == b"HEAD":

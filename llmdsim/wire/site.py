@@ -39,6 +39,7 @@ class Site(Factory):
         self.limits = limits
         self.common_headers = common_headers
         self.clock = clock
+        self.seconds: Callable[[], float] = clock.seconds
         self.now: float = clock.seconds()
         self.connections: set[HTTP1] = set()
         self.known_heads = KnownHeads()

@@ -1,4 +1,4 @@
-"""Status lines, and the head that every response begins with."""
+"""What the head of every response begins with."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from http import HTTPStatus
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
-class _Date:
-    """The Date header, made anew once a second."""
-
-    __slots__ = ("line", "second")
+class _Openings(dict[int, bytes]):
+    """Those of one second, by status."""
 
     def __init__(self) -> None:
         self.second = -1
-        self.line = b""
+
+    def __missing__(self, status: int) -> bytes:
+        date = formatdate(self.second, usegmt=True).encode()
+        made = self[status] = b"%bserver: llmdsim\r\ndate: %b\r\n" % (status_line(status), date)
+        return made
 
 
-_date = _Date()
+_openings = _Openings()
 
 
-def date_line() -> bytes:
-    """`Server` and `Date` header lines for now."""
+def opening(status: int) -> bytes:
+    """The status line, and `Server` and `Date` header lines for now."""
     second = int(time.time())
-    if second != _date.second:
-        _date.second = second
-        _date.line = b"server: llmdsim\r\ndate: %b\r\n" % formatdate(second, usegmt=True).encode()
-    return _date.line
+    if second != _openings.second:
+        _openings.clear()
+        _openings.second = second
+    return _openings[status]
 
 
 def status_line(status: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -36,9 +36,8 @@ class Request:
     method: bytes = b"POST"
     took: float = 0.25
     length: int = 0
-    body: bytes = b""
+    content_length: int = 0
     path: bytes = b"/p"
-    headers: dict[bytes, bytes] = field(default_factory=dict)
 
     @property
     def began(self) -> float:
@@ -128,15 +127,18 @@ def test_others_are(route: str) -> None:
 
 
 def test_sizes_are_those_of_content_length() -> None:
-    told = {b"content-length": b"5"}
     http = counted(
-        Request(headers=told, body=b"12345", length=70),
-        Request(body=b"chunked"),
-        Request(headers=told, body=b"12345", length=30, status=400),
+        Request(content_length=5, length=70), Request(), Request(content_length=5, length=30, status=400)
     )
     for name, total in (("http_request_size_bytes", 10), ("http_response_size_bytes", 100)):
         assert value(http, f"{name}_sum", handler=CHAT) == total
         assert value(http, f"{name}_count", handler=CHAT) == 3
+
+
+def test_each_status_is_counted_under_its_hundreds() -> None:
+    http = counted(*[Request(status=status) for status in (200, 201, 200, 400, 404, 0, 499, 503)] * 2)
+    for status, number in (("2xx", 6), ("4xx", 8), ("5xx", 2)):
+        assert value(http, "http_requests_total", handler=CHAT, status=status) == number
 
 
 def test_durations_run_to_the_end_of_the_response() -> None:

@@ -1,4 +1,4 @@
-"""Status lines, and the date that is made anew once a second."""
+"""What heads of responses begin with: status lines, and the date that is made anew once a second."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ def test_status_lines(code: int, line: bytes) -> None:
 def test_date_follows_the_clock_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000_000.0
     monkeypatch.setattr(status.time, "time", lambda: now)
-    first = status.date_line()
-    assert first == b"server: llmdsim\r\ndate: Sun, 09 Sep 2001 01:46:40 GMT\r\n"
+    first = status.opening(200)
+    assert first == b"HTTP/1.1 200 OK\r\nserver: llmdsim\r\ndate: Sun, 09 Sep 2001 01:46:40 GMT\r\n"
     now += 0.9
-    assert status.date_line() is first
+    assert status.opening(200) is first
+    assert status.opening(404) == first.replace(b"200 OK", b"404 Not Found")
     now += 0.2
-    later = status.date_line()
-    assert later != first
-    date = later.decode().splitlines()[1].removeprefix("date: ")
-    assert parsedate_to_datetime(date).timestamp() == int(now)
+    for code in (200, 404):
+        later = status.opening(code)
+        assert later.startswith(status.status_line(code))
+        date = later.decode().splitlines()[2].removeprefix("date: ")
+        assert parsedate_to_datetime(date).timestamp() == int(now)
