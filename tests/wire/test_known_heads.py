@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmdsim.wire.known_heads import LONGEST_KNOWN, MOST_KNOWN
+from llmdsim.wire.known_heads import LONGEST_KNOWN, MOST_KNOWN, KnownHeads
+from llmdsim.wire.limits import Limits
+from llmdsim.wire.request import Request
 from tests.wire.channel import Server, get, post, post_chunks, whole
 from tests.wire.test_properties import (
     LAST_REQUESTS,
@@ -17,6 +21,7 @@ from tests.wire.test_properties import (
     mutated,
     seen,
     served,
+    splits,
 )
 
 
@@ -37,6 +42,103 @@ def test_requests_are_answered_the_same_a_second_time(messages: list[bytes], las
     served(server)
     for _ in range(3):
         assert sent_by_another(server, packets) == expected
+
+
+class _NoHeads(KnownHeads):
+    """Knows none, ever."""
+
+    def learn(self, head: bytes, request: Request) -> None:
+        pass
+
+
+class _Step(NamedTuple):
+    """A packet, and what happens behind it."""
+
+    packet: bytes
+    then: str
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[_Step]:
+    """Requests alone in their packets, in pieces, or several in one, and what befalls the connection."""
+    messages = draw(st.lists(REQUESTS, min_size=1, max_size=6))
+    packets: list[bytes] = []
+    for message in messages:
+        match draw(st.sampled_from(["alone", "alone", "alone", "split", "joined", "blank"])):
+            case "alone":
+                packets.append(message)
+            case "split":
+                packets += draw(splits(message))
+            case "joined":
+                packets.append((packets.pop() if packets else b"") + message)
+            case "blank":
+                packets += [b"\r\n", message]
+    events = st.sampled_from(["", "", "", "wait", "deaf", "hears", "fin", "rst", "closing"])
+    return [_Step(packet, draw(events)) for packet in packets]
+
+
+class _Told(NamedTuple):
+    """All that anybody can see of a conversation."""
+
+    received: bytes
+    fate: str
+    requests: list[tuple[bytes, bytes, bytes, int]]
+    ended: list[tuple[bytes, int, int, bool]]
+    lost: int
+    busy: list[bool]
+    left: int
+
+
+def told(heads: KnownHeads, steps: list[_Step], serve_half_closed: bool) -> _Told:
+    server = Server(limits=Limits(2048, 4096, 4.0, serve_half_closed))
+    served(server)
+    server.site.known_heads = heads
+    ended: list[Request] = []
+    server.site.on_ended.append(ended.append)
+    client = server.connect()
+    busy: list[bool] = []
+    gone = False
+    for packet, then in steps:
+        if gone:
+            break
+        client.send(packet)
+        busy.append(server.site.busy)
+        match then:
+            case "wait":
+                server.wait(0.25)
+            case "deaf":
+                client.transport.stop_reading()
+            case "hears":
+                client.transport.drain()
+                client.transport.client_reads = True
+                server.settle()
+            case "closing":
+                server.site.close_idle()
+            case "fin" | "rst":
+                gone = True
+                client.fin() if then == "fin" else client.rst()
+    server.wait(12)
+    return _Told(
+        client.received,
+        client.fate,
+        [(each.method, each.uri, each.body, each.content_length) for each in server.requests],
+        [(each.uri, each.status, each.length, each.lost) for each in ended],
+        len(server.lost),
+        busy,
+        len(server.site.connections),
+    )
+
+
+@given(steps=conversations(), serve_half_closed=st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_whatever_happens_meanwhile_a_known_head_changes_nothing(
+    steps: list[_Step], serve_half_closed: bool
+) -> None:
+    heads = KnownHeads()
+    expected = told(_NoHeads(), steps, serve_half_closed)
+    # The first time they are learnt on the way.
+    assert told(heads, steps, serve_half_closed) == expected
+    assert told(heads, steps, serve_half_closed) == expected
 
 
 @given(streams=st.lists(NONSENSE | mutated(), min_size=1, max_size=3))
@@ -63,6 +165,16 @@ def test_a_head_goes_with_another_body() -> None:
     ]
     assert len({id(request) for request in server.requests}) == 4
     assert {request.path for request in server.requests} == {b"/"}
+
+
+def test_what_a_known_request_was_answered_is_not_kept() -> None:
+    server = Server(whole)
+    client = server.connect().send(post(b"hello"), post(b"world"))
+    (known,) = server.site.known_heads.values()
+    assert (known.channel, known.body, known.content_length) == (None, b"", 5)
+    assert not known.started
+    assert not known.finished
+    assert client.statuses() == [200, 200]
 
 
 def test_a_known_head_may_come_without_its_whole_body_or_with_more() -> None:

@@ -15,7 +15,7 @@ from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactorClock
 
-from llmdsim.wire.transport import BACKLOG, DirectServer, DirectUnixServer, use_direct_send
+from llmdsim.wire.transport import BACKLOG, DirectServer, DirectUnixServer, Turn, use_direct_send
 
 
 class Socket:
@@ -65,8 +65,12 @@ class Producer:
 FULL = OSError(errno.EAGAIN, "would block")
 
 
-def connected(kind: type[Any], *takes: int | OSError) -> tuple[Any, Socket, MemoryReactorClock]:
+def connected(
+    kind: type[Any], *takes: int | OSError, turn: Turn | None = None
+) -> tuple[Any, Socket, MemoryReactorClock]:
     reactor = MemoryReactorClock()
+    if turn is not None:
+        reactor.turn = turn  # type: ignore[attr-defined]
     fake = Socket(*takes)
     if kind is DirectServer:
         return DirectServer(fake, Protocol(), ("::1", 1), None, 0, reactor), fake, reactor
@@ -204,6 +208,34 @@ def test_a_producer_is_paused_by_a_full_buffer_and_resumed_when_it_is_empty(kind
     assert flush(transport, reactor) is None
     assert producer.told == ["pause", "resume"]
     assert b"".join(fake.taken) == b"x" * 1000 + b"y" * transport.bufferSize
+
+
+class Listener(Protocol):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[bytes] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        self.given.append(data)
+
+
+@both
+def test_what_comes_is_handed_on_until_the_peer_is_gone(kind: type[Any]) -> None:
+    here, there = socket.socketpair()
+    listener = Listener()
+    client = "client" if kind is DirectUnixServer else ("::1", 1)
+    transport = kind(here, listener, client, None, 0, MemoryReactorClock())
+    assert transport.doRead() is None, "nothing has come"
+    there.send(b"one")
+    assert transport.doRead() is None
+    there.send(b"two")
+    there.close()
+    assert transport.doRead() is None
+    assert listener.given == [b"one", b"two"]
+    assert transport.doRead() is CONNECTION_DONE
+    here.close()
+    assert transport.doRead() is CONNECTION_LOST
 
 
 @pytest.mark.parametrize("by_fin", [True, False])

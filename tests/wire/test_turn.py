@@ -16,9 +16,9 @@ from tests.wire.test_transport import connected as plain
 
 def connected(kind: type[Any], *takes: int | OSError, turn: Turn | None = None) -> tuple[Any, Any, Turn, Any]:
     """A transport of a reactor that has `turn`, or one of its own."""
-    transport, fake, reactor = plain(kind, *takes)
-    reactor.turn = turn or Turn()  # type: ignore[attr-defined]
-    return transport, fake, reactor.turn, reactor  # type: ignore[attr-defined]
+    turn = turn or Turn()
+    transport, fake, reactor = plain(kind, *takes, turn=turn)
+    return transport, fake, turn, reactor
 
 
 KINDS = pytest.mark.parametrize("kind", [DirectServer, DirectUnixServer])
