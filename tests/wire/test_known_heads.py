@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmdsim.wire.http1 import MOST_ANSWERS
 from llmdsim.wire.known_heads import LONGEST_KNOWN, MOST_KNOWN, KnownHeads
-from llmdsim.wire.limits import Limits
+from llmdsim.wire.limits import PIPELINE_BYTES, Limits
 from llmdsim.wire.request import Request
-from tests.wire.channel import Server, get, post, post_chunks, whole
+from tests.wire.channel import Server, TCPTransport, get, post, post_chunks, whole
 from tests.wire.test_properties import (
     LAST_REQUESTS,
     NONSENSE,
@@ -234,3 +235,55 @@ def test_blank_lines_are_no_head() -> None:
     client = server.connect().send(b"\r\n\r\n" + get(b"/"))
     client.send(b"\r\n\r\n", b"\r\n\r\n")
     assert client.statuses() == [200]
+
+
+def test_a_known_head_without_its_end_is_no_request_yet() -> None:
+    server = Server(whole)
+    request = get(b"/")
+    client = server.connect().send(request, request.removesuffix(b"\r\n\r\n"))
+    assert client.statuses() == [200]
+    assert client.send(b"\r\n\r\n").statuses() == [200, 200]
+
+
+def test_blank_lines_before_known_requests_do_not_add_up() -> None:
+    server = Server(whole, Limits(header_size=1024))
+    client = server.connect()
+    for _ in range(5):
+        client.send(get(b"/"), b"\r\n" * 400)
+    assert client.statuses() == [200] * 5
+
+
+def test_a_known_request_does_not_overtake_those_that_wait_for_a_turn() -> None:
+    server = Server(whole)
+    last = get(b"/last")
+    server.connect().send(last)
+    client = server.connect()
+    client.transport.arrive(b"".join(get(b"/%d" % number) for number in range(MOST_ANSWERS + 1)))
+    client.transport.arrive(last)
+    server.wait(1)
+    assert [reply.body for reply in client.replies()] == [
+        *(b"GET /%d " % number for number in range(MOST_ANSWERS + 1)),
+        b"GET /last ",
+    ]
+
+
+class _EagerTransport(TCPTransport):
+    """Hands on what waited as soon as it may."""
+
+    def resumeProducing(self) -> None:
+        self.producerState = "producing"
+        self._take_arrived()
+
+
+def test_a_known_request_does_not_overtake_those_that_were_kept_unread() -> None:
+    server = Server()
+    last = get(b"/last")
+    server.connect().send(last)
+    server.requests.clear()
+    client = server.connect(_EagerTransport).send(get(b"/first"))
+    client.send(post(b"x" * PIPELINE_BYTES, path=b"/second"), last)
+    for _ in range(3):
+        whole(server.requests[-1])
+        server.settle()
+    assert [request.path for request in server.requests] == [b"/first", b"/second", b"/last"]
+    assert client.statuses() == [200] * 3
