@@ -17,7 +17,7 @@ from collections import deque
 from pathlib import Path
 from random import Random
 
-from llmdsim.engine.kvcache import BlockTable, Hasher, KvCache
+from llmdsim.engine.kvcache import PLAIN, BlockTable, Hasher, KvCache
 from llmdsim.engine.kvcache.pool import Pool
 from llmdsim.tokenization.prompt import WIDTH
 
@@ -57,14 +57,14 @@ def measure(shared: float, algorithm: str, requests: int, seed: int) -> dict[str
         beginning = draw.choice(beginnings)
         prompt = array("I", beginning + tokens(draw, PROMPT - len(beginning))).tobytes()
         started = time.thread_time()
-        table = BlockTable()
-        found = cache.find(prompt, table.content)
-        hits += len(found)
-        admitted = cache.admit(table, found, PROMPT)
-        cache.store(table, prompt[len(found) * SIZE * WIDTH :])
-        times.append((time.thread_time() - started) * 1e6)
-        if not admitted:
+        found = cache.find(prompt, PLAIN)
+        known = len(found)
+        hits += known
+        table = cache.admit(found, PROMPT, PLAIN)
+        if table is None:
             sys.exit("a prompt did not fit")
+        cache.store(table, prompt[known * SIZE * WIDTH :])
+        times.append((time.thread_time() - started) * 1e6)
         records += len(cache.records)
         cache.records = []  # as somebody takes them away
         running.append(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from llmdsim.engine.adapters import Adapter
-from llmdsim.engine.kvcache import PLAIN, BlockTable, Content, KvCache
+from llmdsim.engine.kvcache import PLAIN, Content, KvCache
 from llmdsim.engine.sequence import Sequence
 from llmdsim.engine.stats import Stats
 from llmdsim.tokenization.prompt import WIDTH, MediaSpan
@@ -36,10 +36,13 @@ class Blocks:
         if sequence.revealed:
             data = self._tokens(sequence, 0, tokens + sequence.revealed)
             tokens += sequence.revealed
-        kind = content(sequence.adapter, sequence.cache_salt, prompt.media)
-        found = cache.find(data, kind) if sequence.reads_cache else []
+        kind = PLAIN
+        if sequence.adapter is not None or sequence.cache_salt is not None or prompt.media:
+            kind = content(sequence.adapter, sequence.cache_salt, prompt.media)
+        reads = cache.shares and sequence.reads_cache
+        found = cache.find(data, kind) if reads else []
         here = cached = len(found) * size
-        if cache.host is not None and sequence.reads_cache:
+        if cache.host is not None and reads:
             sequence.loaded_tokens = cache.hosted(data, kind, found) * size
             cached += sequence.loaded_tokens
         first = not sequence.preemptions
@@ -47,15 +50,17 @@ class Blocks:
             sequence.cached_tokens = cached
             threshold = sequence.cache_hit_threshold
             if threshold is not None and cached < threshold * tokens:
-                self._count(sequence, here)
+                if reads:
+                    self._count(sequence, here)
                 return True
-        table = BlockTable(kind)
-        if not cache.admit(table, found, tokens):
+        table = cache.admit(found, tokens, kind)
+        if table is None:
             return False
         sequence.table = table
         sequence.resident_tokens = cached
         if first:
-            self._count(sequence, here)
+            if reads:
+                self._count(sequence, here)
             if sequence.remote_prefill is not None:
                 sequence.grows_at = 1  # when the blocks have been read
                 return True
@@ -63,7 +68,7 @@ class Blocks:
                 sequence.created_tokens = tokens - tokens % size - cached
         if tokens - here >= size:
             cache.store(table, data[here * WIDTH :])
-        self._plan(sequence, tokens)
+        sequence.grows_at = sequence.revealed + (-tokens % size or 1)
         return True
 
     def grow(self, sequence: Sequence) -> bool:
@@ -86,6 +91,12 @@ class Blocks:
         cache = self.cache
         if complete:
             computed = sequence.prompt_tokens + sequence.revealed - 1
+            reply = sequence.reply
+            if reply is not None and not sequence.preemptions:
+                begin = sequence.ask.prompt.packed[len(table.blocks) * cache.block_size * WIDTH :]
+                if cache.complete(table, computed, begin, reply):
+                    sequence.table = None
+                    return
             if not self._fill(sequence, computed):
                 self._fill(sequence, (len(table.blocks) + table.room) * cache.block_size)
         cache.release(table)
@@ -93,13 +104,11 @@ class Blocks:
 
     def _count(self, sequence: Sequence, here: int) -> None:
         """Count a prompt that was looked up, of which so many tokens are here."""
-        cache, stats = self.cache, self._stats
-        if not cache.shares or not sequence.reads_cache:
-            return
+        stats = self._stats
         stats.prefix_cache_lookups += 1
         stats.prefix_cache_queries += sequence.prompt_tokens
         stats.prefix_cache_hits += here
-        if cache.host is not None:
+        if self.cache.host is not None:
             sequence.host_tokens = sequence.loaded_tokens
             stats.host.look_up(sequence.prompt_tokens - here, sequence.loaded_tokens)
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol
+
+import msgspec
 
 from llmdsim.engine.kvcache.content import PLAIN, Content, Extra
 from llmdsim.engine.kvcache.offload import HostTier
-from llmdsim.engine.kvcache.pool import Block, Key, Pool
+from llmdsim.engine.kvcache.pool import Block, Key, Pool, Promise, Tokens
 from llmdsim.engine.kvcache.records import CPU, GPU, BlockHash, Cleared, ExtraKey, Record, Removed, Stored
 from llmdsim.tokenization.prompt import WIDTH
+
+#: So many of one chain are kept in some milliseconds.
+MOST_PROMISES = 1024
 
 
 class Hasher(Protocol):
@@ -23,15 +28,12 @@ class Hasher(Protocol):
         """The hash of a block."""
 
 
-class BlockTable:
+class BlockTable(msgspec.Struct, eq=False):
     """The blocks of one sequence: `blocks` that others can find, and `room` further ones."""
 
-    __slots__ = ("blocks", "content", "room")
-
-    def __init__(self, content: Content = PLAIN) -> None:
-        self.content = content
-        self.blocks: list[Block] = []
-        self.room = 0
+    content: Content = PLAIN
+    blocks: list[Block] = []
+    room: int = 0
 
 
 class KvCache:
@@ -62,6 +64,9 @@ class KvCache:
         self.missed = False
         self._hasher = hasher
         self._width = block_size * WIDTH
+        self._most_promises = MOST_PROMISES if shares and host is None and pool.promises else 0
+        #: The table that was last given blocks.
+        self._latest: BlockTable | None = None
 
     def find(self, tokens: bytes, content: Content) -> list[Block]:
         """The blocks with which these tokens begin, at most all but the last token of them."""
@@ -69,9 +74,11 @@ class KvCache:
         if not self.shares:
             return found
         width = self._width
-        get = self.pool.cached.get
+        get, promised = self.pool.cached.get, self.pool.promised
         chain: Hashable = content.root
         for start in range(0, (len(tokens) - WIDTH) // width * width, width):
+            if chain in promised:
+                self._keep_promises(chain)
             piece = tokens[start : start + width]
             key: Key = self._key(chain, piece, content, len(found)) if content.media else (chain, piece)
             block = get(key)
@@ -96,20 +103,19 @@ class KvCache:
             chain = copy.chain
         return known - len(found)
 
-    def admit(self, table: BlockTable, found: list[Block], tokens: int) -> bool:
-        """Give the table, which has no blocks, those `found` for it, and others for as many tokens in all.
+    def admit(self, found: list[Block], tokens: int, content: Content) -> BlockTable | None:
+        """A table of the blocks `found` for a sequence, and of others for as many tokens in all.
 
-        Not if there are too few; nothing happens then.
+        None if there are too few; nothing happens then.
         """
         missing = -(-tokens // self.block_size) - len(found)
         given_up = self.pool.admit(found, missing)
         if given_up is None:
-            return False
-        table.blocks = found
-        table.room = missing
+            return None
         if given_up:
             self._note_removed(given_up)
-        return True
+        self._latest = table = BlockTable(content, found, missing)
+        return table
 
     def extend(self, table: BlockTable, tokens: int) -> bool:
         """Have blocks in the table for so many tokens. Not if there are too few; nothing happens then."""
@@ -130,9 +136,11 @@ class KvCache:
         if not end or not self.shares:
             return
         content, blocks, host = table.content, table.blocks, self.host
-        fill = self.pool.fill
+        fill, promised = self.pool.fill, self.pool.promised
         chain: Hashable = blocks[-1].chain if blocks else content.root
         for start in range(0, end, width):
+            if chain in promised:
+                self._keep_promises(chain)
             piece = tokens[start : start + width]
             key: Key = self._key(chain, piece, content, len(blocks)) if content.media else (chain, piece)
             # What follows a copy in the host does so still.
@@ -153,6 +161,63 @@ class KvCache:
         self.pool.let_go(table.blocks, table.room)
         table.blocks = []
         table.room = 0
+
+    def complete(self, table: BlockTable, tokens: int, begin: bytes, rest: Tokens) -> bool:
+        """As `extend` by the tokens of `begin` and `rest`, up to so many in all, `store` and `release`.
+
+        What is stored is only promised. Promises must be kept in the order of all that is stored, which is
+        known only of the table that was last given blocks. False, and nothing happens, where that cannot be.
+        """
+        pool, size, blocks = self.pool, self.block_size, table.blocks
+        stored, room = len(blocks), table.room
+        full = tokens // size - stored
+        missing = -(-tokens // size) - stored - room
+        chain = blocks[-1].chain if blocks else table.content.root
+        if (
+            table is not self._latest
+            or self.announces
+            or table.content.media
+            or not full
+            or missing > pool.total - pool.used
+            or len(pool.promised.get(chain, ())) >= self._most_promises
+        ):
+            return False
+        if missing > 0:
+            room += missing
+            given_up = pool.reserve(missing)
+            if given_up:
+                self._note_removed(given_up)
+        self.missed = True
+        pool.promise(Promise(chain, begin, rest, full))
+        pool.let_go(blocks, room - full)
+        return True
+
+    def keep_promises(self) -> Iterator[None]:
+        """Make the blocks that are promised, those that follow one chain in a step."""
+        for chain in list(self.pool.promised):
+            self._keep_promises(chain)
+            yield
+
+    def _keep_promises(self, chain: Hashable) -> None:
+        """Make those that are promised behind `chain`."""
+        under_way = [self._made(chain)]
+        while under_way:
+            for first in under_way[-1]:
+                under_way.append(self._made(first))
+                break
+            else:
+                under_way.pop()
+
+    def _made(self, chain: Hashable) -> Iterator[Hashable]:
+        """Make those behind one chain; behind those that it gives others were promised before them."""
+        width, promised = self._width, self.pool.promised
+        for promise in promised.pop(chain, ()):
+            tokens = promise.begin + promise.rest.packed(0, promise.left * self.block_size)
+            last = chain
+            for start in range(0, promise.left * width, width):
+                if last in promised:
+                    yield last
+                last = self.pool.keep(promise, (last, tokens[start : start + width])).chain
 
     def clear(self) -> bool:
         """Forget what blocks held; not while any are held."""

@@ -43,6 +43,9 @@ class WatchedPool(Pool):
     full do not count: they hold nothing that anybody could find.
     """
 
+    #: A life begins when a block is filled.
+    promises = False
+
     def __init__(
         self, total: int, settings: LifetimeSettings, times: BlockTimes, seconds: Callable[[], float]
     ) -> None:

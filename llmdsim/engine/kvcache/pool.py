@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from itertools import chain
+from typing import Protocol
+
+import msgspec
 
 from llmdsim.engine.kvcache.records import BlockHash
 
@@ -20,7 +23,7 @@ class Block:
     blocks are announced.
     """
 
-    __slots__ = ("chain", "hash", "key", "number", "refs", "twin")
+    __slots__ = ("chain", "hash", "key", "number", "promise", "refs", "twin")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -30,6 +33,29 @@ class Block:
         self.hash: BlockHash | None = None
         #: Whether there is, or was, another one of this content.
         self.twin = False
+        #: What it was made for, in whose place in the queue of free blocks it stands.
+        self.promise: Promise | None = None
+
+
+class Tokens(Protocol):
+    """Something that has tokens."""
+
+    def packed(self, start: int, stop: int) -> bytes:
+        """Those from `start` to `stop`, as the bytes of an array of them."""
+
+
+class Promise(msgspec.Struct, eq=False):
+    """The last `left` blocks of a sequence that has ended, which nobody has looked for: none is made yet.
+
+    They follow `chain`, and hold the tokens of `begin` and, behind these, those of `rest`. Those that had to
+    be made in the end are `blocks`.
+    """
+
+    chain: Hashable
+    begin: bytes
+    rest: Tokens
+    left: int
+    blocks: list[Block] | None = None
 
 
 class Pool:
@@ -37,16 +63,24 @@ class Pool:
 
     A block without content is as good as any other, so they are only counted. Free ones are taken first; when
     there are none, blocks that can be found give up what they hold, the one first that has been free longest.
+
+    Most of what replies fill is given up before anybody looks for it. So it may be `promised` until somebody
+    does, who has to `keep` the promise.
     """
+
+    #: Whether blocks may be promised.
+    promises = True
 
     def __init__(self, total: int) -> None:
         self.total = total
         #: Blocks that some sequence holds, with content or without.
         self.used = 0
         self.cached: dict[Key, Block] = {}
+        #: By the chain that they follow, in the order in which they were made.
+        self.promised: dict[Hashable, dict[Promise, None]] = {}
         #: Free blocks without content, and free ones with it, the next to give it up first.
         self._blank = total
-        self._idle: OrderedDict[Block, None] = OrderedDict()
+        self._idle: OrderedDict[Block | Promise, None] = OrderedDict()
         #: Further blocks of the same content, in the order in which they were filled.
         self._twins: dict[Key, list[Block]] = {}
         #: Blocks that gave up what they held, to be filled anew, and how many there ever were.
@@ -64,8 +98,14 @@ class Pool:
         """The part of all blocks that sequences hold, 0 to 1."""
         return self.used / self.total
 
+    @property
+    def findable(self) -> int:
+        """Blocks that can be found, or will be when somebody looks."""
+        promised = sum(promise.left for others in self.promised.values() for promise in others)
+        return promised + len(self.cached) + sum(map(len, self._twins.values()))
+
     def blocks(self) -> list[Block]:
-        """All blocks that can be found, those of equal content last."""
+        """All blocks that can be found but those that are promised, those of equal content last."""
         return [*self.cached.values(), *chain.from_iterable(self._twins.values())]
 
     def admit(self, found: Sequence[Block], blocks: int) -> Sequence[Block] | None:
@@ -73,37 +113,96 @@ class Pool:
 
         Returns those that gave up what they held; None, and nothing happens, where there are too few.
         """
-        idle = 0
-        for block in found:
-            if not block.refs:
-                idle += 1
-        if blocks + idle > self.total - self.used:
+        free = self.total - self.used - blocks
+        if free < len(found) and free < sum(not block.refs for block in found):
             return None
         for block in found:
             if not block.refs:
-                del self._idle[block]
+                self.used += 1
+                if block.promise is None:
+                    del self._idle[block]
+                else:
+                    self._take_out(block, block.promise)
             block.refs += 1
-        self.used += idle
         return self.reserve(blocks)
+
+    def _take_out(self, block: Block, promise: Promise) -> None:
+        """Have a block that was promised be in the queue no more."""
+        blocks = promise.blocks
+        assert blocks is not None
+        block.promise = None
+        blocks.remove(block)
+        if not blocks:
+            del self._idle[promise]
 
     def reserve(self, blocks: int) -> Sequence[Block]:
         """Take so many blocks, of which there are as many free; returns those that gave up what they held."""
         self.used += blocks
-        self._blank -= blocks
-        if self._blank >= 0:
+        blank = self._blank - blocks
+        if blank >= 0:
+            self._blank = blank
             return ()
+        self._blank, missing = 0, -blank
+        given_up: list[Block] = []
         pop, cached = self._idle.popitem, self.cached
-        given_up = []
-        for _ in range(-self._blank):
-            block, _ = pop(False)
-            if block.twin:
-                self._forget(block)
+        while missing:
+            first, _ = pop(False)
+            if isinstance(first, Promise):
+                missing -= self._break(first, missing, given_up)
+                continue
+            missing -= 1
+            if first.twin:
+                self._forget(first)
             else:
-                del cached[block.key]
-            given_up.append(block)
-        self._blank = 0
+                del cached[first.key]
+            given_up.append(first)
         self._empty += given_up
         return given_up
+
+    def _break(self, promise: Promise, most: int, given_up: list[Block]) -> int:
+        """Give up that many blocks that were promised, the last ones first, or all; returns how many."""
+        blocks = promise.blocks
+        if blocks is not None:
+            broken = min(most, len(blocks))
+            for _ in range(broken):
+                block = blocks.pop()
+                block.promise = None
+                self._forget(block)
+                given_up.append(block)
+            left = len(blocks)
+        else:
+            broken = min(most, promise.left)
+            promise.left = left = promise.left - broken
+            if not left:
+                others = self.promised[promise.chain]
+                if len(others) == 1:
+                    del self.promised[promise.chain]
+                else:
+                    del others[promise]
+        if left:
+            self._idle[promise] = None
+            self._idle.move_to_end(promise, last=False)
+        return broken
+
+    def promise(self, promise: Promise) -> None:
+        """Let go of reserved blocks, as many as are promised."""
+        self.used -= promise.left
+        self._idle[promise] = None
+        others = self.promised.get(promise.chain)
+        if others is None:
+            self.promised[promise.chain] = {promise: None}
+        else:
+            others[promise] = None
+
+    def keep(self, promise: Promise, key: Key) -> Block:
+        """Make the next one of the blocks that were promised, which is found by `key` then."""
+        block = self.fill(key)
+        block.refs = 0
+        block.promise = promise
+        if promise.blocks is None:
+            promise.blocks = []
+        promise.blocks.append(block)
+        return block
 
     def fill(self, key: Key, chain: int | None = None) -> Block:
         """Have a block that was reserved be found by `key`; `chain` is that of a copy elsewhere, if any."""
@@ -142,12 +241,15 @@ class Pool:
 
     def clear(self) -> None:
         """Forget all content; no block is held."""
-        self._empty += reversed(self._idle)
-        for block in self._idle:
+        blocks = self.blocks()
+        for block in blocks:
             block.hash = None
             block.twin = False
+            block.promise = None
+        self._empty += blocks
         self._blank = self.total
         self.cached.clear()
+        self.promised.clear()
         self._twins.clear()
         self._idle.clear()
 

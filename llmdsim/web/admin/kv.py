@@ -83,6 +83,7 @@ class Kv:
     def _blocks(self, request: Request) -> Steps:
         cache = self._cache()
         query = read_query(BlocksQuery, request)
+        yield from cache.keep_promises()
         rows, following = yield from Inspection(cache.pool).rows(query.offset, query.limit)
         parts: list[bytes] = []
         for start in range(0, len(rows), BLOCKS_AT_ONCE):
@@ -95,7 +96,7 @@ class Kv:
             "total": pool.total,
             "used": pool.used,
             "free": pool.free,
-            "cached": len(pool.blocks()),
+            "cached": pool.findable,
             "usage": pool.usage,
             "host": None if cache.host is None else {"total": cache.host.total, "cached": len(cache.host)},
             "blocks": msgspec.Raw(b"[%b]" % b",".join(parts)),

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from llmdsim.engine.kvcache import PLAIN, BlockHash, BlockTable, Content, Extra, KvCache, Record
 from llmdsim.engine.kvcache.offload import HostTier
 from llmdsim.engine.kvcache.pool import Block, Pool
+from llmdsim.tokenization.prompt import WIDTH
 
 #: Tokens in a block, unless a test says something else.
 SIZE = 4
@@ -24,13 +25,11 @@ class SpelledOut:
         return parent + repr((tokens.tolist(), extra)).encode()
 
 
-class Table(BlockTable):
+class Table(BlockTable, eq=False):
     """A sequence: its blocks, and the tokens that go into them."""
 
-    def __init__(self, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> None:
-        super().__init__(content)
-        self.tokens = array("I", tokens)
-        self.reads = reads
+    tokens: array[int] = array("I")
+    reads: bool = True
 
     def __len__(self) -> int:
         """How many blocks it has."""
@@ -47,7 +46,12 @@ class Cache(KvCache):
         return self.hosted(table.tokens.tobytes(), table.content, found) if table.reads else 0
 
     def take_in(self, table: Table, found: list[Block]) -> bool:
-        return self.admit(table, found, len(table.tokens))
+        admitted = self.admit(found, len(table.tokens), table.content)
+        if admitted is None:
+            return False
+        table.blocks, table.room = admitted.blocks, admitted.room
+        self._latest = table
+        return True
 
     def keep(self, table: Table, tokens: int) -> None:
         """Have the blocks be found that the first so many tokens fill."""
@@ -63,7 +67,7 @@ def cache(
 
 
 def table(tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> Table:
-    return Table(tokens, content, reads)
+    return Table(content, tokens=array("I", tokens), reads=reads)
 
 
 def start(cache: Cache, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> Table:
@@ -104,3 +108,26 @@ def numbered(blocks: Iterable[Block]) -> list[int]:
 def hit(cache: Cache, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> list[int]:
     """The numbers of the blocks that would be found."""
     return numbered(cache.look_up(table(tokens, content, reads)))
+
+
+class Said:
+    """Tokens of a reply."""
+
+    def __init__(self, tokens: bytes) -> None:
+        self.tokens = tokens
+
+    def packed(self, start: int, stop: int) -> bytes:
+        return self.tokens[start * WIDTH : stop * WIDTH]
+
+
+def end(cache: Cache, table: Table, tokens: list[int]) -> bool:
+    """Have a sequence end that says `tokens` at once, unless its blocks cannot be promised."""
+    prompt = table.tokens.tobytes()
+    said = array("I", tokens)
+    begin = prompt[len(table.blocks) * cache.block_size * WIDTH :]
+    computed = len(table.tokens) + len(tokens) - 1
+    if not cache.complete(table, computed, begin, Said(said.tobytes())):
+        return False
+    table.tokens += said
+    table.blocks, table.room = [], 0
+    return True

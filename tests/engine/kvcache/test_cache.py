@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llmdsim.engine.kvcache import Content
+from llmdsim.engine.kvcache.pool import Block
 from llmdsim.tokenization.prompt import MediaSpan
 from tests.engine.kvcache.rig import Cache, cache, generate, hit, numbered, run, start, table
 
@@ -13,7 +14,7 @@ def state(cache: Cache) -> object:
     """Everything that a request which does not fit must not change."""
     pool = cache.pool
     return (
-        [(block.number, block.refs) for block in pool._idle],
+        [(block.number, block.refs) for block in pool._idle if isinstance(block, Block)],
         pool._blank,
         pool.used,
         {key: block.refs for key, block in pool.cached.items()},

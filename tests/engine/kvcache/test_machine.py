@@ -15,7 +15,7 @@ from llmdsim.engine.kvcache.pool import Block
 from llmdsim.engine.kvcache.records import CPU, GPU
 from llmdsim.tokenization.prompt import MediaSpan
 from tests.engine.kvcache.reference import Prefix, Reference
-from tests.engine.kvcache.rig import Cache, Table, cache
+from tests.engine.kvcache.rig import Cache, Table, cache, table
 
 CONTENTS = (
     Content(),
@@ -94,14 +94,14 @@ class CacheMachine(RuleBasedStateMachine):
         waits=st.sampled_from([0, 0, 1]),
     )
     def start(self, begin: int, tokens: list[int], content: Content, reads: int, waits: int) -> None:
-        table = Table([1] * begin + tokens, content, bool(reads))
-        if self.admit(table) and not waits:
+        new = table([1] * begin + tokens, content, bool(reads))
+        if self.admit(new) and not waits:
             self.store(self.running[-1], 0)
 
     @rule(begin=st.sampled_from([5, 2, 9]), tokens=letters, content=contents)
     def start_and_end(self, begin: int, tokens: list[int], content: Content) -> None:
-        table = Table([1] * begin + tokens, content)
-        if self.admit(table):
+        new = table([1] * begin + tokens, content)
+        if self.admit(new):
             self.store(self.running[-1], 0)
             self.release(len(self.running) - 1, False)
 
@@ -218,10 +218,10 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.listener.media[CPU] == Counter(map(self.reference.hash, copies)), "each of them once"
         assert self.cache.host is None or len(self.cache.host) == len(copies) <= self.reference.host
         for prefix, (tokens, content) in self.seen.items():
-            found = self.cache.look_up(Table(tokens, content))
+            found = self.cache.look_up(table(tokens, content))
             assert self.numbered(found) == self.reference.find(tokens, content)
             assert (len(found) == len(prefix)) == (prefix in findable)
-            hosted = self.cache.look_up_host(Table(tokens, content), [])
+            hosted = self.cache.look_up_host(table(tokens, content), [])
             assert (hosted == len(prefix)) == (prefix in copies)
 
     def teardown(self) -> None:
@@ -234,7 +234,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.cache.clear()
         # Every block is there, once.
         total = self.cache.pool.total
-        last = Table(range(total * self.cache.block_size))
+        last = table(range(total * self.cache.block_size))
         assert self.cache.take_in(last, [])
         self.cache.keep(last, len(last.tokens))
         assert sorted(block.number for block in last.blocks) == [*range(1, total + 1)]
