@@ -30,6 +30,7 @@ class Author:
     def __init__(self, config: ReplySettings, tokenizer: Tokenizer) -> None:
         self._echoes = config.mode == "echo"
         self._encodes_only = config.mm_encoder_only
+        self._speaks = not self._echoes and not self._encodes_only
         self._tokenizer = tokenizer
         self._mark = tokenizer.encode(ENCODED)[0]
         self._echo_ignores_max_tokens = config.echo_ignores_max_tokens
@@ -38,18 +39,34 @@ class Author:
         self._bank = Bank(tokenizer)
         self._openings = self._bank.openings
         self._sentences = self._bank.sentences
+        self._size = len(self._sentences)
         self.composer = Composer(config, tokenizer, self._bank)
 
     def write(self, ask: Ask) -> Reply:
         """The whole reply. A random one of ordinary length takes 1 to 3 µs, some 10 µs with stops."""
-        if self._encodes_only:
-            return self._encoded(ask)
-        if ask.plan is not None:
-            random = self.source(ask)
-            return self.composer.compose(ask, ask.plan, self._total(ask, random), random)
-        if ask.stored is not None:
-            return self._stored(ask, ask.stored)
-        return self._echo(ask) if self._echoes else self._random_text(ask)
+        if not self._speaks or ask.plan is not None or ask.stored is not None:
+            return self._given(ask)
+        random = self._random if ask.seed is None else _seeded(ask.seed, ask.prompt)
+        most = ask.max_tokens
+        total = most if ask.ignore_eos else self._total(ask, random)
+        finish_reason = "length" if total == most else "stop"
+        if ask.stop or ask.stop_token_ids:
+            ids, texts = self._bank.tokens(total, random)
+            return TextReply(*stopped(Layout.of(texts, ids), finish_reason, ask))
+        if total > LONG:
+            return LongSentenceReply(self._bank.draw(total, random), total, finish_reason)
+        # `Bank.draw`, but at once: this is nearly every reply.
+        bank = self._sentences
+        size = self._size
+        draw = random.random
+        sentence = self._openings[int(draw() * size)]
+        sentences = [sentence]
+        missing = total - sentence.total
+        while missing > 0:
+            sentence = bank[int(draw() * size)]
+            sentences.append(sentence)
+            missing -= sentence.total
+        return ShortSentenceReply(sentences, total, -missing, finish_reason)
 
     def source(self, ask: Ask) -> Random:
         """Where what is said to it is drawn from."""
@@ -63,29 +80,14 @@ class Author:
         total = rule(most, random)
         return min(ask.min_tokens, most) if total < ask.min_tokens else total
 
-    def _random_text(self, ask: Ask) -> Reply:
-        random = self._random if ask.seed is None else _seeded(ask.seed, ask.prompt)
-        most = ask.max_tokens
-        total = self._total(ask, random)
-        finish_reason = "length" if total == most else "stop"
-        if ask.stop or ask.stop_token_ids:
-            ids, texts = self._bank.tokens(total, random)
-            return TextReply(*stopped(Layout.of(texts, ids), finish_reason, ask))
-        if total > LONG:
-            return LongSentenceReply(self._bank.draw(total, random), total, finish_reason)
-        # `Bank.draw`, but laying out the pieces at the same time: this is nearly every reply.
-        bank = self._sentences
-        size = len(bank)
-        draw = random.random
-        sentence = self._openings[int(draw() * size)]
-        sentences = [sentence]
-        pieces = sentence.json.copy()
-        while len(pieces) < total:
-            sentence = bank[int(draw() * size)]
-            sentences.append(sentence)
-            pieces += sentence.json
-        del pieces[total:]
-        return ShortSentenceReply(sentences, pieces, finish_reason)
+    def _given(self, ask: Ask) -> Reply:
+        """One that is not just random sentences."""
+        if self._encodes_only:
+            return self._encoded(ask)
+        if ask.plan is not None:
+            random = self.source(ask)
+            return self.composer.compose(ask, ask.plan, self._total(ask, random), random)
+        return self._echo(ask) if ask.stored is None else self._stored(ask, ask.stored)
 
     def _stored(self, ask: Ask, said: Layout) -> TextReply:
         """What a dataset says, made longer with sentences only where it must be."""

@@ -66,16 +66,19 @@ _OPENING = SENTENCES[3]
 class Sentence:
     """One sentence as parallel lists over its tokens; `json` holds texts as the insides of JSON strings.
 
-    `packed` are the ids as the bytes of an array.
+    `packed` are the ids as the bytes of an array. `json_text` is all of `json` in one, and `json_sizes` how
+    many bytes of it the last tokens take, by how many they are.
     """
 
-    __slots__ = ("ids", "json", "packed", "texts", "total")
+    __slots__ = ("ids", "json", "json_sizes", "json_text", "packed", "texts", "total")
 
     def __init__(self, ids: list[int], texts: list[str]) -> None:
         self.ids, self.texts = ids, texts
         self.total = len(ids)
         self.packed = array("I", ids).tobytes()
         self.json = [msgspec.json.encode(piece)[1:-1] for piece in texts]
+        self.json_text = b"".join(self.json)
+        self.json_sizes = list(accumulate(map(len, reversed(self.json)), initial=0))
 
 
 class Bank:

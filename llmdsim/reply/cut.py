@@ -14,7 +14,7 @@ class CutReply(Reply):
     __slots__ = ("_whole", "parts")
 
     def __init__(self, whole: Reply | None, total: int) -> None:
-        self._whole = whole or ShortSentenceReply([], [], "abort")
+        self._whole = whole or ShortSentenceReply([], 0, 0, "abort")
         self.total = total
         self.finish_reason = "abort"
         self.stop_reason = None

@@ -94,21 +94,35 @@ class Reply(ABC):
 
 
 class ShortSentenceReply(Reply):
-    """Bank sentences, the last one cut, with all pieces laid out in one list."""
+    """Bank sentences, the last one cut: `over` of its tokens are too many.
 
-    __slots__ = ("_ids", "_pieces", "_sentences", "_texts")
+    Single steps are read from lists, which are made when the first one is.
+    """
 
-    def __init__(self, sentences: list[Sentence], pieces: list[bytes], finish_reason: str) -> None:
-        self.total = len(pieces)
+    __slots__ = ("_ids", "_over", "_pieces", "_sentences", "_texts")
+
+    def __init__(self, sentences: list[Sentence], total: int, over: int, finish_reason: str) -> None:
+        self.total = total
         self.finish_reason = finish_reason
         self.stop_reason = None
         self._sentences = sentences
-        self._pieces = pieces
+        self._over = over
+        self._pieces: list[bytes] | None = None
         self._ids: list[int] | None = None
         self._texts: list[str] | None = None
 
     def pieces(self, start: int, stop: int) -> list[bytes]:
-        return self._pieces[start:stop]
+        pieces = self._pieces
+        if pieces is None:
+            pieces = self._pieces = []
+            for sentence in self._sentences:
+                pieces += sentence.json
+            del pieces[self.total :]
+        return pieces[start:stop]
+
+    def json_text(self) -> bytes:
+        text = b"".join([sentence.json_text for sentence in self._sentences])
+        return text[: -self._sentences[-1].json_sizes[self._over]] if self._over else text
 
     def texts(self, start: int, stop: int) -> list[str]:
         if self._texts is None:

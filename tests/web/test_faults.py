@@ -6,7 +6,7 @@ import pytest
 from twisted.logger import capturedLogs
 
 from llmdsim.reply.ask import Ask
-from llmdsim.reply.reply import Reply
+from llmdsim.reply.reply import Reply, ShortSentenceReply
 from tests.web.rig import RankRig
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "ignore_eos": True}
@@ -48,7 +48,7 @@ def test_a_sink_that_fails_ends_its_own_reply_alone(monkeypatch: pytest.MonkeyPa
         raise ValueError("on purpose")
 
     # Only a whole reply asks for all of its text.
-    monkeypatch.setattr(Reply, "json_text", broken)
+    monkeypatch.setattr(ShortSentenceReply, "json_text", broken)
     with capturedLogs() as events:
         rig.clock.pump([1.0] * 6)
     assert len(events) == 1
