@@ -65,7 +65,7 @@ class PerRequestPacing:
         self._heap: list[Entry] = []
         #: What was due when the pass under way began and has not had its turn, the first one last.
         self._due: list[Entry] = []
-        self._serial = count()
+        self._serial = count().__next__
         self._stale = 0
         #: Those whose deadlines are void, and still among the others: many may go at once.
         self._withdrawn: set[Sequence] = set()
@@ -82,7 +82,7 @@ class PerRequestPacing:
             lasts = self._transfer(sequence)
         elif lasts is None or sequence.loaded_tokens:
             lasts = self._prefill(sequence, running)
-        heappush(self._heap, (now + lasts, next(self._serial), sequence, lasts))
+        heappush(self._heap, (now + lasts, self._serial(), sequence, lasts))
         if sequence.ask.plan is not None:
             self._draw_tail(sequence)
 
@@ -100,7 +100,7 @@ class PerRequestPacing:
     def _fall_back(self, sequence: Sequence, now: float, running: int) -> None:
         """A transfer has failed: unless that ends the sequence, its prompt is prefilled here."""
         lasts = self._prefill(sequence, running)
-        heappush(self._heap, (now + lasts, next(self._serial), sequence, lasts))
+        heappush(self._heap, (now + lasts, self._serial(), sequence, lasts))
 
     def _draw_tail(self, sequence: Sequence) -> None:
         plan = sequence.ask.plan
@@ -199,7 +199,6 @@ class PerRequestPacing:
             due.append(heappop(heap))
         latency = self._latency
         gap = latency.constant_gap
-        serial = self._serial
         due.reverse()
         room = MOST_IN_BURSTS
         withdrawn = self._withdrawn
@@ -211,43 +210,45 @@ class PerRequestPacing:
                     continue
                 if withdrawn and sequence in withdrawn:
                     continue
-                if sequence.remote_prefill is not None and sequence.remote_prefill.fails:
+                remote = sequence.remote_prefill
+                if remote is not None and remote.fails:
                     # Before the sink runs, as below.
                     self._fall_back(sequence, deadline, running())
                     reveal(sequence, 0, now)
                     continue
                 assert sequence.reply is not None
                 left = sequence.reply.total - sequence.revealed
-                most = min(left, BURST)
-                tokens = 1
                 lasts = gap
-                if lasts is None:
+                if lasts == 0.0:
+                    tokens = left
+                    if left > BURST:
+                        tokens = BURST
+                    room -= tokens
+                    deadline = now  # behind those that this pass had no room for
+                elif lasts is None:
+                    tokens = 1
                     lasts = latency.gap(running())
                     deadline += lasts
-                    while deadline <= now and tokens < most:
+                    while deadline <= now and tokens < left and tokens < BURST:
                         tokens += 1
                         lasts = latency.gap(running())
                         deadline += lasts
-                elif lasts == 0.0:
-                    tokens = most
-                    room -= most
-                    deadline = now  # behind those that this pass had no room for
                 else:
+                    tokens = 1
                     deadline += lasts
-                    while deadline <= now and tokens < most:
+                    while deadline <= now and tokens < left and tokens < BURST:
                         tokens += 1
                         deadline += lasts
                 if tokens < left:
                     # Before the sink runs, which may abort this very sequence.
-                    heappush(self._heap, (deadline, next(serial), sequence, lasts))
+                    heappush(self._heap, (deadline, self._serial(), sequence, lasts))
                 elif sequence.tail and self._waits_for_tail(sequence):
                     ends = deadline - lasts + sequence.tail
-                    heappush(self._heap, (ends, next(serial), sequence, sequence.tail))
-                reveal(sequence, min(tokens, left), now)
+                    heappush(self._heap, (ends, self._serial(), sequence, sequence.tail))
+                reveal(sequence, tokens if left else 0, now)
             if latency.constant_gap != gap:
                 self.retime(now, running())  # some were put off by the gap this pass began with
         finally:
             # Those there was no room for, or no time because one failed.
-            for entry in due:
-                heappush(self._heap, entry)
-            due.clear()
+            while due:
+                heappush(self._heap, due.pop())
