@@ -82,6 +82,8 @@ class DeadlineClock:
     """
 
     def __init__(self, reactor: Any) -> None:
+        #: Monotonic seconds; asked for several times a request, so without a function of ours in between.
+        self.seconds = time.monotonic
         self._reactor = reactor
         self._heap: list[tuple[float, int, DelayedCall]] = []
         self._serial = count()
@@ -118,10 +120,6 @@ class DeadlineClock:
             self._fallback.cancel()
 
     # --- IReactorTime
-
-    def seconds(self) -> float:
-        """Monotonic seconds."""
-        return time.monotonic()
 
     def callLater(
         self, delay: float, callable: Callable[..., object], *args: object, **kw: object
