@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from sys import maxsize
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeAlias
 
 from llmdsim.engine.sequence import Sequence
 
@@ -58,24 +58,32 @@ class Admission:
         #: Prompt tokens of what was taken and has had no first token.
         self.prefill_tokens = 0
 
+    def take_one(self, prompt_tokens: int, unfinished: int) -> None:
+        """Take the only sequence of a request beside so many others, or raise Overloaded or QueueFull."""
+        if unfinished >= self._most or self.prefill_tokens >= self._max_tokens:
+            self._turn_down(1, unfinished, 0)
+        self.prefill_tokens += prompt_tokens
+
     def take(self, sequences: Collection[Sequence], unfinished: int) -> None:
-        """Take all of a request's sequences beside so many others, or raise Overloaded or QueueFull.
+        """Take all of a request's sequences, more than one, likewise.
 
         vLLM has the prompts of a request come one after another, each of which finds those before it, but
         not itself, in the backlog.
         """
         new = len(sequences)
-        tokens = before_last = 0
+        tokens = 0
         for sequence in sequences:
             tokens += sequence.prompt_tokens
-        if new > 1:
-            family = sequence.family
-            before_last = tokens - sequence.prompt_tokens * (1 if family is None else family.n)
+        family = sequence.family
+        before_last = tokens - sequence.prompt_tokens * (1 if family is None else family.n)
         if unfinished + new > self._most or self.prefill_tokens + before_last >= self._max_tokens:
-            self._check(new, unfinished, before_last)
-            self._stats.refused += 1
-            raise QueueFull
+            self._turn_down(new, unfinished, before_last)
         self.prefill_tokens += tokens
+
+    def _turn_down(self, new: int, unfinished: int, before_last: int) -> NoReturn:
+        self._check(new, unfinished, before_last)
+        self._stats.refused += 1
+        raise QueueFull
 
     def check_prompts(self, lengths: list[int], unfinished: int) -> None:
         """Raise Overloaded for prompts of so many tokens, which take no place and are done at once."""

@@ -12,7 +12,7 @@ from llmdsim.engine.kvcache import KvCache, Record
 from llmdsim.engine.pacing import Pacing
 from llmdsim.engine.residency import Residency, ResidencySettings
 from llmdsim.engine.sequence import Sequence
-from llmdsim.engine.stats import Stats
+from llmdsim.engine.stats import MANY, Stats
 from llmdsim.engine.transfers import RemotePrefill
 from llmdsim.engine.waiting import Waiting
 from llmdsim.reply.ask import Ask
@@ -74,6 +74,10 @@ class Engine:
         self._waiting = Waiting(self._by_priority, settings.lora_max_overtakes)
         self._running: dict[Sequence, None] = {}
         self._admitting = False
+        # What every pass needs, and would take time to look up.
+        self._gaps = stats.inter_token_latency.unsettled
+        self._revealer = self._reveal
+        self._counter = self._count_running
 
     def submit(self, sequences: Collection[Sequence], now: float) -> None:
         """Take all of one request's sequences, to start now or to wait. Reveals nothing.
@@ -81,18 +85,22 @@ class Engine:
         Raises QueueFull, and takes none, when they do not all find a slot or a place in the queue, and
         Overloaded when they would exceed a limit.
         """
-        self._admission.take(sequences, self.stats.running + self._waiting.length)
-        if (
-            len(sequences) == 1
-            and not self._waiting.length
-            and not self._admitting
-            and self.stats.running < self._slots
-            and self._writing < MOST_WRITING
-        ):
-            # Nearly every request: no queue to go through.
+        waiting = self._waiting.length
+        unfinished = self.stats.running + waiting
+        if len(sequences) > 1:
+            self._admission.take(sequences, unfinished)
+        else:
             (sequence,) = sequences
-            adapter = sequence.adapter
-            if sequence.ask.is_easy and (adapter is None or self.residency.can_start(adapter)):
+            self._admission.take_one(sequence.prompt_tokens, unfinished)
+            if (
+                not waiting
+                and unfinished < self._slots
+                and not self._admitting
+                and self._writing < MOST_WRITING
+                and sequence.ask.is_easy
+                and (sequence.adapter is None or self.residency.can_start(sequence.adapter))
+            ):
+                # Nearly every request: no queue to go through.
                 sequence.arrival = now
                 if self._start(sequence, now):
                     return
@@ -150,13 +158,14 @@ class Engine:
         """Reveal every token due at `now`; returns the next deadline, or None when nothing runs."""
         stats = self.stats
         before = stats.prompt_tokens - stats.cached_tokens + stats.generation_tokens
-        self.pacing.advance(now, self._reveal, self._count_running)
+        self.pacing.advance(now, self._revealer, self._counter)
         done = stats.prompt_tokens - stats.cached_tokens + stats.generation_tokens - before
         if done:
             stats.pass_tokens.observe(done)
-        stats.settle()
         self._revealing = done > 0
-        return self.next_deadline()
+        if len(self._gaps) > MANY:
+            stats.settle()
+        return self.next_deadline() if self._interrupted else self.pacing.next_deadline()
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which there is something to do, or None."""
@@ -260,11 +269,9 @@ class Engine:
             sequence.resuming = True
             # To be noticed as it goes on.
             sequence.grows_at = sequence.revealed + 1
-        else:
-            sequence.scheduled_at = now
-        if sequence.reply is not None:
             self.pacing.begin(sequence, begins, stats.running)
             return True
+        sequence.scheduled_at = now
         threshold = sequence.cache_hit_threshold
         if threshold is not None and sequence.cached_tokens < threshold * sequence.prompt_tokens:
             # Another server, which has more of the prompt in its cache, or a prefill elsewhere is to do it.
@@ -360,11 +367,12 @@ class Engine:
         stats = self.stats
         reply = sequence.reply
         assert reply is not None
-        if sequence.in_tail and not tokens:
+        if not tokens and sequence.in_tail:
             # What follows the last token is done.
-            self._finish(sequence, reply.finish_reason, now)
+            self._complete(sequence, reply.finish_reason, now)
             return
-        if sequence.revealed:
+        revealed = sequence.revealed
+        if revealed:
             stats.inter_token_latency.observe(now - sequence.last_token_at)
         else:
             remote = sequence.remote_prefill
@@ -374,20 +382,21 @@ class Engine:
             stats.time_to_first_token.observe(now - sequence.arrival)
             self._admission.prefill_tokens -= sequence.prompt_tokens
             stats.prompt_tokens += sequence.prompt_tokens
-            stats.cached_tokens += sequence.cached_tokens
-            stats.host.loaded += sequence.host_tokens
+            if sequence.cached_tokens:
+                stats.cached_tokens += sequence.cached_tokens
+                stats.host.loaded += sequence.host_tokens
         if tokens > 1:
             # Tokens that leave together have no gap between them.
-            stats.inter_token_latency.observe_times(0.0, tokens - 1)
+            stats.inter_token_latency.zeros += tokens - 1
         sequence.last_token_at = now
-        sequence.revealed += tokens
         stats.generation_tokens += tokens
-        if sequence.revealed < reply.total or sequence.tail:
-            if sequence.revealed >= sequence.grows_at:
+        sequence.revealed = revealed = revealed + tokens
+        if revealed < reply.total or sequence.tail:
+            if revealed >= sequence.grows_at:
                 self._grow(sequence, now)
             self._tell(sequence, now)
             return
-        self._finish(sequence, reply.finish_reason, now)
+        self._complete(sequence, reply.finish_reason, now)
 
     def _transferred(self, sequence: Sequence, remote: RemotePrefill, now: float) -> bool:
         """Count a transfer that is over; whether the first token follows at once."""
@@ -403,12 +412,47 @@ class Engine:
         if remote.recomputes:
             stats.transfers.miss(tokens)
         else:
-            self._finish(sequence, "error", now)
+            self._end(sequence, "error", now)
+            self._tell(sequence, now)
+            self._admit(now)
         return False
 
-    def _finish(self, sequence: Sequence, reason: str, now: float) -> None:
-        self._end(sequence, reason, now)
-        self._tell(sequence, now)
+    def _complete(self, sequence: Sequence, reason: str, now: float) -> None:
+        """Its reply was revealed to its end, which is stop or length."""
+        stats = self.stats
+        sequence.finish_reason = reason
+        if self._blocks is not None:
+            self._blocks.leave(sequence, True)
+        self._stop_running(sequence, now)
+        stats.finished[reason] += 1
+        family = sequence.family
+        if family is not None:
+            family.leave(sequence)
+            if not family.left:
+                stats.count_family(family.n, family.longest)
+        # All of it is known by now, and must be counted before the reply's last byte leaves.
+        records = stats.records
+        records.append(
+            (
+                sequence.arrival,
+                sequence.scheduled_at,
+                sequence.first_token_at,
+                sequence.last_token_at,
+                now,
+                sequence.prompt_tokens,
+                sequence.cached_tokens if sequence.remote_prefill is None else _told_cached(sequence),
+                sequence.revealed,
+                sequence.ask.max_tokens,
+                family is None,
+                sequence.preemptions,
+            )
+        )
+        if len(records) > MANY:
+            stats.settle()
+        try:
+            sequence.sink.reveal(sequence)
+        except Exception as fault:
+            self.faults.append((sequence, fault))
         if self._waiting.length:
             self._admit(now)
 
@@ -422,16 +466,17 @@ class Engine:
                 self._admit(now)
 
     def _end(self, sequence: Sequence, reason: str, now: float) -> None:
+        """It goes no further, whatever there is of its reply."""
         stats = self.stats
         sequence.finish_reason = reason
-        if not sequence.revealed and reason not in COMPLETE:
+        if not sequence.revealed:
             # Without a first token.
             self._admission.prefill_tokens -= sequence.prompt_tokens
         if self._blocks is not None:
-            self._blocks.leave(sequence, reason in COMPLETE)
+            self._blocks.leave(sequence, complete=False)
         if sequence.running:
             self._stop_running(sequence, now)
-            if sequence.reply is not None and reason not in COMPLETE:
+            if sequence.reply is not None:
                 self.pacing.drop(sequence)
         elif sequence.waiting:
             self._waiting.remove(sequence)
@@ -442,38 +487,9 @@ class Engine:
             stats.below_threshold += 1
         else:
             stats.finished[reason] += 1
-        family = sequence.family
-        if family is not None:
-            family.left -= 1
-            family.longest = max(family.longest, sequence.revealed)
-        if reason in COMPLETE:
-            self._record(sequence, now)
-
-    def _record(self, sequence: Sequence, now: float) -> None:
-        # All of it is known by now, and must be counted before the reply's last byte leaves.
-        tokens = sequence.revealed
-        family = sequence.family
-        n = longest = 0
-        if family is None:
-            n, longest = 1, tokens
-        elif family.left == 0:
-            n, longest = family.n, family.longest
-        self.stats.records.append(
-            (
-                sequence.arrival,
-                sequence.scheduled_at,
-                sequence.first_token_at,
-                sequence.last_token_at,
-                now,
-                sequence.prompt_tokens,
-                sequence.cached_tokens if sequence.remote_prefill is None else _told_cached(sequence),
-                tokens,
-                sequence.ask.max_tokens,
-                n,
-                longest,
-                sequence.preemptions,
-            )
-        )
+        if sequence.family is not None:
+            sequence.family.leave(sequence)
+        stats.settle()  # those that end early leave no record
 
 
 def _told_cached(sequence: Sequence) -> int:

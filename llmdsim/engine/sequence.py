@@ -38,6 +38,11 @@ class Family:
         self.left = n
         self.longest = 0
 
+    def leave(self, sequence: Sequence) -> None:
+        """One of them has ended."""
+        self.left -= 1
+        self.longest = max(self.longest, sequence.revealed)
+
 
 class Sequence:
     """A choice: what is asked, where it goes, and what time has decided about it so far.
@@ -92,6 +97,11 @@ class Sequence:
         "waiting",
     )
 
+    # There is none of these before its time has come.
+    arrival: float
+    first_token_at: float
+    last_token_at: float
+
     def __init__(
         self,
         ask: Ask,
@@ -133,10 +143,7 @@ class Sequence:
         #: Its place in the queue, among all that ever waited.
         self.order: tuple[int, int] | None = None
         self.finish_reason: str | None = None
-        self.arrival = 0.0
         self.scheduled_at = 0.0
-        self.first_token_at = 0.0
-        self.last_token_at = 0.0
 
     @property
     def is_first(self) -> bool:

@@ -74,15 +74,16 @@ class Histogram:
     """Observations sorted into buckets; `counts` is not cumulative and ends with the +Inf bucket.
 
     `observe(value)` counts a value; it only keeps it, and sorting waits until somebody looks or `settle` is
-    called, since many values together cost a fraction of what they cost one by one. `fetch`, called before
-    that, observes what is known elsewhere.
+    called, since many values together cost a fraction of what they cost one by one. `zeros` is how often 0.0
+    was observed besides. `fetch`, called before that, observes what is known elsewhere.
     """
 
-    __slots__ = ("_counts", "_fetch", "_sum", "bounds", "observe", "observe_all", "unsettled")
+    __slots__ = ("_counts", "_fetch", "_sum", "bounds", "observe", "observe_all", "unsettled", "zeros")
 
     def __init__(self, bounds: Sequence[float], fetch: Callable[[], None] | None = None) -> None:
         self.bounds = tuple(bounds)
         self.unsettled: list[float] = []
+        self.zeros = 0
         self.observe = self.unsettled.append
         self.observe_all = self.unsettled.extend
         self._fetch = fetch
@@ -98,6 +99,9 @@ class Histogram:
         """Sort the values kept so far into their buckets."""
         if self._fetch is not None:
             self._fetch()
+        if self.zeros:
+            self.observe_times(0.0, self.zeros)
+            self.zeros = 0
         values = self.unsettled
         if not values:
             return
@@ -232,10 +236,10 @@ class BlockTimes:
             self.reuse_gap.observe_times(gap, 1)
 
 
-Finished: TypeAlias = tuple[float, float, float, float, float, int, int, int, int, int, int, int]
+Finished: TypeAlias = tuple[float, float, float, float, float, int, int, int, int, bool, int]
 """Of a sequence answered to its end: when it arrived, was started, had its first and last token, and ended;
-its prompt tokens, and the cached ones among them; its tokens, and their limit; with the last choice of a
-prompt, how many there were and the most tokens of one (with others 0); and how often it was preempted."""
+its prompt tokens, and the cached ones among them; its tokens, and their limit; whether it was the only choice
+of its prompt; and how often it was preempted."""
 
 
 class Stats:
@@ -353,7 +357,7 @@ class Stats:
     def _read_records(self) -> None:
         if not self.records:
             return
-        arrived, started, first, last, ended, prompt, cached, tokens, limit, n, longest, preemptions = zip(
+        arrived, started, first, last, ended, prompt, cached, tokens, limit, alone, preemptions = zip(
             *self.records, strict=True
         )
         self.records.clear()
@@ -371,8 +375,13 @@ class Stats:
         self.request_preemptions.observe_all(preemptions)
         self.request_generation_tokens.observe_all(tokens)
         self.params_max_tokens.observe_all(filter(None, limit))
-        self.params_n.observe_all(filter(None, n))
-        self.max_num_generation_tokens.observe_all(compress(longest, n))
+        self.params_n.observe_times(1, sum(alone))
+        self.max_num_generation_tokens.observe_all(compress(tokens, alone))
+
+    def count_family(self, n: int, longest: int) -> None:
+        """Count a prompt that had `n` choices, more than one, of which the longest had so many tokens."""
+        self.params_n.observe(n)
+        self.max_num_generation_tokens.observe(longest)
 
     def count_pooled(self, prompts: Sequence[int], seconds: float) -> None:
         """Count prompts, each so many tokens long, of which one request had something other than text made.
@@ -385,7 +394,7 @@ class Stats:
         self.finished["stop"] += len(prompts)
         self.time_to_first_token.observe_all([seconds] * len(prompts))
         self.records += [
-            (0.0, 0.0, seconds, seconds, seconds, length, 0, 0, 0, 1, 0, 0) for length in prompts
+            (0.0, 0.0, seconds, seconds, seconds, length, 0, 0, 0, True, 0) for length in prompts
         ]
         self.settle()
 

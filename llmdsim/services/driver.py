@@ -99,16 +99,17 @@ class EngineDriver:
             return  # a sink's doing; the pass under way arms the clock when it ends
         self._in_pass = True
         self._last_pass = now = self._seconds()
-        if self.on_records is not None and self.engine.announces_before(now):
+        engine = self.engine
+        if self.on_records is not None and engine.announces_before(now):
             # Whoever is told of a prompt's blocks knows them before its reply begins.
             self._hand_over()
         try:
-            deadline = self.engine.advance(now)
+            deadline = engine.advance(now)
         finally:
             self._in_pass = False
-        if self.engine.faults:
+        if engine.faults:
             self._settle_faults()
-        if self.on_records is not None and self.engine.events_due:
+        if self.on_records is not None and engine.events_due:
             self._hand_over()
         if deadline is not None or self._call is not None:
             self._arm(deadline)

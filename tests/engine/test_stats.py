@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from llmdsim.engine.admission import QueueFull
 from llmdsim.engine.pacing import BURST
 from llmdsim.engine.sequence import Family, Sequence
-from llmdsim.engine.stats import FEW, FINISH_REASONS, Histogram, Stats, token_bounds
+from llmdsim.engine.stats import FEW, FINISH_REASONS, MANY, Histogram, Stats, token_bounds
 from llmdsim.engine.transfers import RemotePrefill
 from llmdsim.reply.plan import Plan
 from tests.engine.rig import TICK, Rig, log
@@ -51,12 +51,17 @@ def test_several_observations_at_once() -> None:
     assert (histogram.counts, histogram.sum, histogram.count) == ([0, 4, 0], 6.0, 4)
 
 
-@given(st.lists(st.integers(-5, 30)) | st.lists(st.integers(-5, 30), min_size=FEW, max_size=3 * FEW))
-def test_buckets_are_what_prometheus_would_count(values: list[int]) -> None:
+@given(
+    values=st.lists(st.integers(-5, 30)) | st.lists(st.integers(-5, 30), min_size=FEW, max_size=3 * FEW),
+    zeros=st.integers(0, 3),
+)
+def test_buckets_are_what_prometheus_would_count(values: list[int], zeros: int) -> None:
     bounds = (0.0, 1.0, 2.0, 5.0, 10.0)
     histogram = Histogram(bounds)
     for value in values:
         histogram.observe(value)
+    histogram.zeros += zeros
+    values += [0] * zeros
     for index, bound in enumerate(bounds):
         assert sum(histogram.counts[: index + 1]) == sum(value <= bound for value in values)
     assert histogram.count == len(values)
@@ -173,6 +178,47 @@ def test_an_empty_reply() -> None:
     assert seen(rig.stats.request_generation_tokens) == (1, 0.0)
     assert seen(rig.stats.e2e_latency) == (1, TICK)
     assert rig.stats.inter_token_latency.count == 0
+
+
+def unsettled(stats: Stats) -> int:
+    """The most values that a histogram, or what is known of finished sequences, keeps unsorted."""
+    histograms = (getattr(stats, name) for name in Stats.__slots__)
+    kept = [len(each.unsettled) for each in histograms if isinstance(each, Histogram)]
+    return max(len(stats.records), *kept)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_memory_is_bounded_without_a_scrape_as_sequences_end(n: int) -> None:
+    rig = Rig(slots=n)
+    for _ in range(MANY + 1):
+        family = Family(n) if n > 1 else None
+        rig.submit(*(rig.make(total=3, index=index, family=family) for index in range(n)))
+        rig.go()
+    assert unsettled(rig.stats) <= MANY
+    assert counts(rig.stats)["e2e_latency"] == n * (MANY + 1)
+    assert seen(rig.stats.params_n) == (MANY + 1, n * (MANY + 1))
+    assert seen(rig.stats.max_num_generation_tokens) == (MANY + 1, 3 * (MANY + 1))
+    assert seen(rig.stats.inter_token_latency) == (2 * n * (MANY + 1), 0.0)
+
+
+def test_memory_is_bounded_without_a_scrape_as_clients_leave() -> None:
+    rig = Rig(slots=1, inter_token_latency=TICK)
+    for _ in range(MANY + 1):
+        sequence = rig.add(total=2)
+        rig.go()
+        rig.abort(sequence)
+    assert unsettled(rig.stats) <= MANY
+    assert rig.stats.time_to_first_token.count == MANY + 1
+
+
+def test_memory_is_bounded_without_a_scrape_while_nothing_ends() -> None:
+    rig = Rig(slots=1, inter_token_latency=TICK)
+    rig.add(total=MANY + 9)
+    for _ in range(MANY + 5):
+        rig.go(TICK)
+    assert rig.stats.running == 1
+    assert unsettled(rig.stats) <= MANY
+    assert rig.stats.inter_token_latency.count == MANY + 5
 
 
 # --- counters
