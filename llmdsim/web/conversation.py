@@ -14,6 +14,7 @@ from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.chat_request import ChatRequest, refuse_untrusted
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import over_context
+from llmdsim.web.known_options import KnownChat
 from llmdsim.web.media_features import Features, features_of, media_of
 from llmdsim.web.messages import Message
 from llmdsim.web.plans import plan_of
@@ -68,7 +69,8 @@ def chat_prompt(context: Context, chat: ChatRequest) -> Generator[Any, None, tup
 
 def _refuse(context: Context, chat: ChatRequest) -> int:
     """Raise the ApiError for what is wrong with a chat before it is rendered; returns its media's tokens."""
-    refuse_untrusted(chat, context.config.trust_request_chat_template)
+    if not isinstance(chat, KnownChat):
+        refuse_untrusted(chat, context.config.trust_request_chat_template)
     media = media_tokens(chat.messages)
     if media > context.limits.max_model_len:
         # Here, since what is rendered has a word for each of these tokens.
@@ -99,7 +101,11 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
         if prompt.long:
             yield from prompt.lay_out()
         prompt.media = media_of(told or features_of(chat.messages, prompt))
-    sampled = sampling(chat, len(prompt), context.limits)
+    known = chat.options if isinstance(chat, KnownChat) else None
+    if known is not None and 0 < len(prompt) <= known.longest_prompt:
+        sampled = known.sampled
+    else:
+        sampled = sampling(chat, len(prompt), context.limits)
     if sampled.prompt_logprobs is not None and prompt.long:
         yield from prompt.lay_out()
     echoed = prompt
@@ -107,4 +113,5 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
         echoed = Prompt(context.tokenizer, last_text(chat.messages))
         if echoed.long:
             yield from echoed.lay_out()
-    return Conversation(chat.messages, prompt, echoed, sampled, plan_of(context, chat, image), told)
+    plan = None if known is not None else plan_of(context, chat, image)
+    return Conversation(chat.messages, prompt, echoed, sampled, plan, told)

@@ -30,7 +30,7 @@ _MAX_LINE = 1000
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
 
 Path = tuple[str | int, ...]
-S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 _CONTAINERS = (dict, list, msgspec.Struct)
 _PLAIN = frozenset((int, float, str, bool, type(None)))
@@ -128,8 +128,8 @@ def parse(body: bytes) -> dict[str, Any]:
     return data
 
 
-def exact(decoder: msgspec.json.Decoder[S], body: bytes) -> S | None:
-    """The struct in `body`, if every value has just the type it should have; else None.
+def exact(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
+    """What is in `body`, if every value has just the type it should have; else None.
 
     Whoever takes it asks `bad_utf8` and `refuse_too_deep` as well.
     """

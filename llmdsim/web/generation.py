@@ -20,6 +20,7 @@ from llmdsim.web.context import Context
 from llmdsim.web.deltas import MOST_JOINED
 from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import GenerationRequest
+from llmdsim.web.known_options import KnownChat
 from llmdsim.web.overload import refusal
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.sampling import Sampling
@@ -134,11 +135,14 @@ def generate(
     """
     request = answer.request
     # Again: to prepare a long prompt takes a while.
-    context.suspension.refuse()
+    if context.suspension.refusal is not None:
+        context.suspension.refuse()
     adapter = head.served.adapter
     wants = answer.wants
-    refuse_too_much(context, asks, wants)
-    transfer = transfer_of(asked)
+    first = wants.choices[0]
+    if first.logprobs is not None or first.lead or context.echoes:
+        refuse_too_much(context, asks, wants)
+    transfer = None if isinstance(asked, KnownChat) else transfer_of(asked)
     if transfer is not None:
         if transfer.to_decode:
             wants.prefill = PrefillAnswer(context.connector, head.id, context.port)

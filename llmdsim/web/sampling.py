@@ -169,7 +169,7 @@ def _check_ranges(request: ChatRequest | TextRequest, most: int, limits: Limits)
 def _check_logprobs(request: ChatRequest | TextRequest, limits: Limits) -> tuple[int | None, int | None]:
     """How many alternatives to list for answer tokens and for prompt tokens; None: no log probabilities."""
     chosen = request.logprob_token_ids
-    if type(request) is ChatRequest:
+    if isinstance(request, ChatRequest):
         wanted = request.top_logprobs if request.logprobs else None
     else:
         wanted = request.logprobs
