@@ -17,7 +17,7 @@ def cache_threshold(config: Config, request: Request, asked: float | None) -> fl
 
     `asked` is the request's own, which wins over that of all; outside 0 to 1 it means nothing.
     """
-    if is_set(request, FORCED):
+    if FORCED in request.headers and is_set(request, FORCED):
         return math.inf
     if not config.enable_kvcache:
         return None

@@ -142,7 +142,8 @@ def generate(
     first = wants.choices[0]
     if first.logprobs is not None or first.lead or context.echoes:
         refuse_too_much(context, asks, wants)
-    transfer = None if isinstance(asked, KnownChat) else transfer_of(asked)
+    everyday = isinstance(asked, KnownChat)
+    transfer = None if everyday else transfer_of(asked)
     if transfer is not None:
         if transfer.to_decode:
             wants.prefill = PrefillAnswer(context.connector, head.id, context.port)
@@ -162,7 +163,7 @@ def generate(
     if transfer is not None and transfer.prefilled:
         for sequence in sequences:
             sequence.remote_prefill = context.transfers.draw(transfer.cached)
-    if context.caches and (asked.cache_salt is not None or not asked.reads_cache):
+    if context.caches and not everyday and (asked.cache_salt is not None or not asked.reads_cache):
         for sequence in sequences:
             sequence.cache_salt = asked.cache_salt
             sequence.reads_cache = asked.reads_cache

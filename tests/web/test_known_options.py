@@ -186,6 +186,8 @@ def test_any_body_is_read_as_ever(template: str, fillings: Iterable[tuple[str, s
         ('{"max_tokens": 5, "messages": [], "messages": ', "}"),
         ('{"max_tokens": 5, "mess\\u0061ges": [], "messages": ', "}"),
         ('{"max_tokens": 5, "messages": ', ', "m\\u0065ssages": 5}'),
+        ('{"max_tokens": 5, "messages" : [{"role": "user", "content": "x"}], "a": {"messages": ', "}}"),
+        ('{"max_tokens": 5, "mess\\u0061ges": [{"role": "user", "content": "x"}], "a": {"messages": ', "}}"),
         ('{"max_tokens": "5", "messages": ', "}"),
         ('{"max_tokens": 5, "n": 2, "messages": ', "}"),
         ('{"max_tokens": 5, "tools": [], "messages": ', "}"),
