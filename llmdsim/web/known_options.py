@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -18,6 +18,9 @@ from llmdsim.web.wants import ReplyWants
 
 #: How many options are known at most, and how long the text on either side of messages may be, in bytes.
 MOST_KNOWN, LONGEST_KNOWN = 128, 512
+
+#: Bytes of bodies that are looked at: in those of longer ones little is gained.
+LONGEST_BODY = 16_384
 
 _KEY: Final = b'"messages":'
 
@@ -69,14 +72,18 @@ class KnownChat(ChatRequest, kw_only=True):
 
     options: Options
 
+    def with_messages(self, conversation: list[Message]) -> KnownChat:
+        """The same with other messages."""
+        # At half the cost of `replace`, which looks at all fields' names; msgspec does not declare it.
+        chat: KnownChat = self.__copy__()  # type: ignore[attr-defined]
+        chat.messages = conversation
+        return chat
 
-#: The text before messages, and that after them.
-Around: TypeAlias = tuple[bytes, bytes]
 
-
-class KnownChats(dict[Around, KnownChat | None]):
+class KnownChats(dict[bytes, KnownChat | None]):
     """Reads chats, and remembers those that recur but for their messages; None for what is not to be known.
 
+    They are known by the text around their messages, in one piece: it ends before them where their key does.
     `work_out` tells what the options of an everyday chat come to, or None, and may raise ApiError. Nothing of
     that may depend on what can change at run time.
     """
@@ -84,48 +91,46 @@ class KnownChats(dict[Around, KnownChat | None]):
     def __init__(self, work_out: Callable[[ChatRequest], Options | None]) -> None:
         self._work_out = work_out
         #: What was met once: a `user` or a `seed` may make it the last time.
-        self._met: set[Around] = set()
+        self._met: set[bytes] = set()
 
     def decode(self, body: bytes, content_type: str | None = None) -> ChatRequest:
         """The request in `body`, as `decode_chat` reads it."""
         start = body.find(_KEY, 0, LONGEST_KNOWN)
         end = body.rfind(b"]", -LONGEST_KNOWN) + 1
-        if start < 0 or not end or content_type is not None:
+        if start < 0 or not end or content_type is not None or len(body) > LONGEST_BODY:
             return decode_chat(body, content_type)
         start += len(_KEY)
-        around = body[:start], body[end:]
-        known = self.get(around)
-        if known is not None and not decoding.may_nest_too_deeply(body):
-            conversation = _read(body[start:end])
-            if conversation is not None:
-                return replace(known, messages=conversation)
+        around = body[:start] + body[end:]
+        # False where it was never met twice.
+        known: KnownChat | Literal[False] | None = self.get(around, False)
+        if known and not decoding.may_nest_too_deeply(body):
+            conversation = decoding.exact(_messages, body[start:end])
+            if conversation is not None and (messages.plain(conversation) or _settled(conversation)):
+                return known.with_messages(conversation)
         chat = decode_chat(body)
-        if around not in self:
-            self._meet(around, body)
+        if known is False:
+            met = len(self._met)
+            self._met.add(around)
+            if len(self._met) == met:
+                self._learn(around, body[start:end], body)
+            elif met == MOST_KNOWN:
+                self._met.clear()
         return chat
 
-    def _meet(self, around: Around, body: bytes) -> None:
-        """Remember a valid body, if it is met for the second time."""
-        if around in self._met:
-            self._met.remove(around)
-            if len(self) >= MOST_KNOWN:
-                self.clear()
-            self[around] = self._known(around, body)
-        else:
-            if len(self._met) >= MOST_KNOWN:
-                self._met.clear()
-            self._met.add(around)
-
-    def _known(self, around: Around, body: bytes) -> KnownChat | None:
-        """What is to be known of a valid body with `around` around its messages, whatever these are."""
-        before, after = around
-        text = before + after
-        if b"\\" in text or text.count(b"messages") != 1:
-            return None
-        # What is between is a list, so the key before it is a key; no other can mean "messages", but inside
+    def _learn(self, around: bytes, between: bytes, body: bytes) -> None:
+        """Remember a valid body, which has `between` where its messages seem to be."""
+        if len(self) >= MOST_KNOWN:
+            self.clear()
+        # If what is between is a list, the key before it is a key; no other can mean "messages", but inside
         # that list. Another list in its place leaves the rest as it is.
-        if decoding.exact(_messages, body[len(before) : len(body) - len(after)]) is None:
-            return None
+        certain = (
+            b"\\" not in around
+            and around.count(b"messages") == 1
+            and decoding.exact(_messages, between) is not None
+        )
+        self[around] = self._known(body) if certain else None
+
+    def _known(self, body: bytes) -> KnownChat | None:
         chat = decoding.exact(_request, body)
         if chat is None or replace(chat, **_EVERYDAY) != _PLAIN:
             return None
@@ -136,16 +141,9 @@ class KnownChats(dict[Around, KnownChat | None]):
         return None if options is None else KnownChat(**{**asdict(chat), "messages": []}, options=options)
 
 
-def _read(text: bytes) -> list[Message] | None:
-    """The messages in `text`, checked; None where `decode_chat` would not take them as they are.
-
-    Raises ApiError.
-    """
-    conversation = decoding.exact(_messages, text)
-    if conversation is None:
-        return None
-    if not messages.plain(conversation):
-        if messages.problems_of(conversation, ()):
-            return None
-        messages.settle(conversation)
-    return conversation
+def _settled(conversation: list[Message]) -> bool:
+    """Whether `decode_chat` would take such messages as they are. Raises ApiError as it does."""
+    if messages.problems_of(conversation, ()):
+        return False
+    messages.settle(conversation)
+    return True

@@ -18,7 +18,14 @@ from llmdsim.tokenization.builtin import BuiltinTokenizer
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.chat_request import ChatRequest, decode_chat
 from llmdsim.web.errors import ApiError
-from llmdsim.web.known_options import LONGEST_KNOWN, MOST_KNOWN, KnownChat, KnownChats, Options
+from llmdsim.web.known_options import (
+    LONGEST_BODY,
+    LONGEST_KNOWN,
+    MOST_KNOWN,
+    KnownChat,
+    KnownChats,
+    Options,
+)
 from llmdsim.web.limits import Limits
 from llmdsim.web.sampling import sampling
 from llmdsim.web.wants import ReplyWants
@@ -220,6 +227,11 @@ def test_what_is_known_is_bounded() -> None:
         for text in "ab":
             known.decode(body(f'{{"max_tokens": 5, "seed": {seed}, "messages": ', said(text), "}"))
         assert 0 < len(known) <= MOST_KNOWN
+
+
+def test_long_bodies_are_read_at_once() -> None:
+    known = learned()
+    assert type(known.decode(body(BEFORE, said("x" * LONGEST_BODY), AFTER))) is ChatRequest
 
 
 FIELDS: list[dict[str, Any]] = [
