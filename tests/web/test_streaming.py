@@ -10,6 +10,7 @@ from twisted.logger import capturedLogs
 
 from llmdsim.engine.pacing import BURST
 from llmdsim.web.stream import StreamedChoice
+from llmdsim.wire.request import Request
 from tests.web.clients import CHAT, TEXT, choices_of, events, fields, finishes, post, reply_of, request, said
 from tests.web.rig import PassRig, RankRig
 from tests.wire.channel import Client, read_replies
@@ -293,7 +294,10 @@ def test_a_rendering_that_fails_is_one_answer_and_frees_everything(
     with monkeypatch.context() as patch, capturedLogs() as logged:
         if stream:
             patch.setattr(sink._stream, "put", broken)  # type: ignore[attr-defined]
-            patch.setattr(sink._stream.request, "send", broken)  # type: ignore[attr-defined]
+            failing, send = sink._stream.request, Request.send  # type: ignore[attr-defined]
+            patch.setattr(
+                Request, "send", lambda self, data: broken() if self is failing else send(self, data)
+            )
             rig.clock.advance(1)
             # The choice that still waits has nobody to speak to.
             assert rig.rank.stats.running + rig.rank.stats.waiting == 1
