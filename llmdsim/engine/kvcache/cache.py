@@ -6,8 +6,6 @@ from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol
 
-import msgspec
-
 from llmdsim.engine.kvcache.content import PLAIN, Content, Extra
 from llmdsim.engine.kvcache.offload import HostTier
 from llmdsim.engine.kvcache.pool import Block, Key, Pool, Promise, Tokens
@@ -28,12 +26,15 @@ class Hasher(Protocol):
         """The hash of a block."""
 
 
-class BlockTable(msgspec.Struct, eq=False):
+class BlockTable:
     """The blocks of one sequence: `blocks` that others can find, and `room` further ones."""
 
-    content: Content = PLAIN
-    blocks: list[Block] = []
-    room: int = 0
+    __slots__ = ("blocks", "content", "room")
+
+    def __init__(self, content: Content, blocks: list[Block], room: int) -> None:
+        self.content = content
+        self.blocks = blocks
+        self.room = room
 
 
 class KvCache:

@@ -7,8 +7,6 @@ from collections.abc import Hashable, Sequence
 from itertools import chain
 from typing import Protocol
 
-import msgspec
-
 from llmdsim.engine.kvcache.records import BlockHash
 
 #: What a block is found by: its prefix, its tokens and, where the prompt has media, those in it. The prefix
@@ -44,18 +42,21 @@ class Tokens(Protocol):
         """Those from `start` to `stop`, as the bytes of an array of them."""
 
 
-class Promise(msgspec.Struct, eq=False):
+class Promise:
     """The last `left` blocks of a sequence that has ended, which nobody has looked for: none is made yet.
 
     They follow `chain`, and hold the tokens of `begin` and, behind these, those of `rest`. Those that had to
     be made in the end are `blocks`.
     """
 
-    chain: Hashable
-    begin: bytes
-    rest: Tokens
-    left: int
-    blocks: list[Block] | None = None
+    __slots__ = ("begin", "blocks", "chain", "left", "rest")
+
+    def __init__(self, chain: Hashable, begin: bytes, rest: Tokens, left: int) -> None:
+        self.chain = chain
+        self.begin = begin
+        self.rest = rest
+        self.left = left
+        self.blocks: list[Block] | None = None
 
 
 class Pool:

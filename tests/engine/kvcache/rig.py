@@ -25,11 +25,13 @@ class SpelledOut:
         return parent + repr((tokens.tolist(), extra)).encode()
 
 
-class Table(BlockTable, eq=False):
+class Table(BlockTable):
     """A sequence: its blocks, and the tokens that go into them."""
 
-    tokens: array[int] = array("I")
-    reads: bool = True
+    def __init__(self, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> None:
+        super().__init__(content, [], 0)
+        self.tokens = array("I", tokens)
+        self.reads = reads
 
     def __len__(self) -> int:
         """How many blocks it has."""
@@ -67,7 +69,7 @@ def cache(
 
 
 def table(tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> Table:
-    return Table(content, tokens=array("I", tokens), reads=reads)
+    return Table(tokens, content, reads)
 
 
 def start(cache: Cache, tokens: Iterable[int], content: Content = PLAIN, reads: bool = True) -> Table:
