@@ -20,7 +20,11 @@ def render_chat(messages: Sequence[Message]) -> str:
     for message in messages:
         if not isinstance(message, dict):
             continue
-        role = message.get("role")
+        role, content = message.get("role"), message.get("content")
+        if len(message) == 2 and isinstance(role, str) and isinstance(content, str):
+            # Nearly every message.
+            lines.append(f"### {role}: {content}\n")
+            continue
         call_id = message.get("tool_call_id")
         answered = f"({call_id})" if isinstance(call_id, str) and call_id else ""
         lines.append(f"### {role if isinstance(role, str) else ''}{answered}: {_body(message, True)}\n")
