@@ -32,6 +32,7 @@ from llmdsim.web.failures import Failures
 from llmdsim.web.generate.route import Generate
 from llmdsim.web.limits import Limits as RequestLimits
 from llmdsim.web.operations import Operations
+from llmdsim.web.plain import are_plain
 from llmdsim.web.pooling.routes import PoolingRoutes
 from llmdsim.web.render import Render
 from llmdsim.web.render_service import RenderService, asks_render_service
@@ -165,4 +166,5 @@ def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:
         ),
         clock,
         gate.common_headers,
+        are_plain,
     )

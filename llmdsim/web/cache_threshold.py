@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from llmdsim.config import Config
 from llmdsim.web.flags import is_set
 from llmdsim.wire.request import Request
 
 #: Ends any request with finish reason `cache_threshold`, if it is true.
-FORCED = b"x-cache-threshold-finish-reason"
+FORCED: Final = b"x-cache-threshold-finish-reason"
 
 
 def cache_threshold(config: Config, request: Request, asked: float | None) -> float | None:
@@ -17,7 +18,7 @@ def cache_threshold(config: Config, request: Request, asked: float | None) -> fl
 
     `asked` is the request's own, which wins over that of all; outside 0 to 1 it means nothing.
     """
-    if FORCED in request.headers and is_set(request, FORCED):
+    if not request.plain and is_set(request, FORCED):
         return math.inf
     if not config.enable_kvcache:
         return None

@@ -189,5 +189,7 @@ def header_value(text: str) -> bytes:
 
 def content_type(request: Request) -> str | None:
     """The body's media type, or None where it is JSON or not told."""
+    if request.plain:
+        return None
     value = request.headers.get(b"content-type")
     return None if value is None or value == b"application/json" else value.decode("latin-1")

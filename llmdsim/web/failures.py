@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from llmdsim.config.fault import Fault
 from llmdsim.config.table import FailureType
@@ -17,6 +17,11 @@ from llmdsim.wire.request import Request
 _RETRY_AFTER = 1
 
 _RETURN_ERROR = re.compile(rb"\+?0*([45][0-9]{2})")
+
+
+#: Headers that ask for an error, and for a fault.
+RETURN_ERROR: Final = b"x-return-error"
+FAULT: Final = b"x-fault"
 
 
 class EmptyAnswer(ApiError):
@@ -41,12 +46,12 @@ class Failures:
         What it asks for comes before what chance has for it: X-Return-Error, X-Fault, a failure, a fault.
         Raises ApiError: the failure, or 400 for headers that make no sense.
         """
-        headers = request.headers
-        if self._by_header and (b"x-return-error" in headers or b"x-fault" in headers):
-            status = headers.get(b"x-return-error")
+        if self._by_header and not request.plain:
+            headers = request.headers
+            status = headers.get(RETURN_ERROR)
             if status:
                 raise self._returned(status)
-            text = headers.get(b"x-fault")
+            text = headers.get(FAULT)
             if text:
                 self._ask(request, text.decode("latin-1"))
                 return

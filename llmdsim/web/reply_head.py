@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,9 @@ from llmdsim.web.context import Context, Served
 from llmdsim.web.errors import ApiError
 from llmdsim.web.ids import hex_digits
 from llmdsim.wire.request import Request
+
+#: The header that names a request.
+REQUEST_ID: Final = b"x-request-id"
 
 #: Characters of a request id: it is in every frame of a stream.
 LONGEST_ID = 1024
@@ -35,8 +39,7 @@ def reply_head(context: Context, request: Request, served: Served, prefix: str, 
     Behind `prefix` the id is the caller's, from the header before the body, or 16 random hex digits (vLLM).
     Raises ApiError 400 for one that is too long.
     """
-    given = request.headers.get(b"x-request-id")
-    if given:
+    if not request.plain and (given := request.headers.get(REQUEST_ID)):
         body_id = given.decode("latin-1")
     if not body_id:
         body_id = hex_digits()
@@ -47,5 +50,5 @@ def reply_head(context: Context, request: Request, served: Served, prefix: str, 
 
 def request_id_header(request: Request) -> bytes:
     """`X-Request-Id` as a header line: the caller's, or 32 random hex digits (vLLM)."""
-    request_id = request.headers.get(b"x-request-id") or hex_digits(32).encode()
+    request_id = request.headers.get(REQUEST_ID) or hex_digits(32).encode()
     return b"x-request-id: %b\r\n" % request_id

@@ -96,9 +96,10 @@ class WholeReply:
 
     def _respond(self, body: bytes) -> None:
         load = b""
-        if (asked := self.request.headers.get(LOAD_FORMAT)) is not None:
+        request = self.request
+        if not request.plain and (asked := request.headers.get(LOAD_FORMAT)) is not None:
             load = load_header(asked, self._driver.load)
-        self.request.respond(200, body, extra=load)
+        request.respond(200, body, extra=load)
 
     def _refuse(self, error: ApiError) -> None:
         self.request.respond(error.status, error.body_for(self.request.path))

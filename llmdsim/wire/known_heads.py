@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from copy import copy
 
 from llmdsim.wire.request import Request
@@ -15,8 +16,11 @@ _NOT_TO_BE_KNOWN = frozenset((b"upgrade", b"transfer-encoding", b"expect"))
 class KnownHeads(dict[bytes, Request]):
     """Requests to copy, by the bytes of their heads without the blank line, which need not be parsed again.
 
-    They have neither channel nor body.
+    They have neither channel nor body. `are_plain` tells whether headers make a request plain.
     """
+
+    def __init__(self, are_plain: Callable[[Mapping[bytes, bytes]], bool] | None = None) -> None:
+        self._are_plain = are_plain
 
     def learn(self, head: bytes, request: Request) -> None:
         """Keep the head of a request whose body came with it, unless more than its length depends on it."""
@@ -33,3 +37,4 @@ class KnownHeads(dict[bytes, Request]):
         self[head] = known = copy(request)
         known.channel = None  # type: ignore[assignment]
         known.body = b""
+        known.plain = self._are_plain is not None and self._are_plain(headers)

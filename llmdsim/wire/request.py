@@ -63,6 +63,8 @@ class Request(msgspec.Struct, eq=False, weakref=True):
     headers: Mapping[bytes, bytes]
     path: bytes = b""
     query: bytes = b""
+    #: It is known that none of its headers has a say in the answer; where they may have, False.
+    plain: bool = False
     body: bytes = b""
     #: Bytes of the body where a header told them before, else 0.
     content_length: int = 0

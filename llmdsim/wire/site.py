@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.protocol import Factory
@@ -20,8 +20,9 @@ log = Logger()
 class Site(Factory):
     """`handle` is given each complete request; `error_body` makes the body of errors the protocols give.
 
-    `common_headers` gives header lines for responses to what is refused before it is handed on. `clock` is an
-    `IReactorTime`; `now` is its time, brought up to date about once a second, for time-outs.
+    `common_headers` gives header lines for responses to what is refused before it is handed on. `are_plain`
+    tells whether headers have no say in the answer (`Request.plain`). `clock` is an `IReactorTime`; `now` is
+    its time, brought up to date about once a second, for time-outs.
     """
 
     noisy = False
@@ -33,6 +34,7 @@ class Site(Factory):
         limits: Limits,
         clock: Any,
         common_headers: Callable[[Request], bytes] | None = None,
+        are_plain: Callable[[Mapping[bytes, bytes]], bool] | None = None,
     ) -> None:
         self.handle = handle
         self.error_body = error_body
@@ -42,7 +44,7 @@ class Site(Factory):
         self.seconds: Callable[[], float] = clock.seconds
         self.now: float = clock.seconds()
         self.connections: set[HTTP1] = set()
-        self.known_heads = KnownHeads()
+        self.known_heads = KnownHeads(are_plain)
         #: What requests are made of, and whether the log tells of connections.
         self.request_type = Request
         self.tells_connections = False
