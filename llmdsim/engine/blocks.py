@@ -92,7 +92,8 @@ class Blocks:
         if complete:
             computed = sequence.prompt_tokens + sequence.revealed - 1
             reply = sequence.reply
-            if reply is not None and not sequence.preemptions:
+            assert reply is not None
+            if not sequence.preemptions:
                 begin = sequence.ask.prompt.packed[len(table.blocks) * cache.block_size * WIDTH :]
                 if cache.complete(table, computed, begin, reply):
                     sequence.table = None

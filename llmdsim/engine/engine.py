@@ -74,10 +74,8 @@ class Engine:
         self._waiting = Waiting(self._by_priority, settings.lora_max_overtakes)
         self._running: dict[Sequence, None] = {}
         self._admitting = False
-        # What every pass needs, and would take time to look up.
+        # Looked at in every pass.
         self._gaps = stats.inter_token_latency.unsettled
-        self._revealer = self._reveal
-        self._counter = self._count_running
 
     def submit(self, sequences: Collection[Sequence], now: float) -> None:
         """Take all of one request's sequences, to start now or to wait. Reveals nothing.
@@ -158,14 +156,14 @@ class Engine:
         """Reveal every token due at `now`; returns the next deadline, or None when nothing runs."""
         stats = self.stats
         before = stats.prompt_tokens - stats.cached_tokens + stats.generation_tokens
-        self.pacing.advance(now, self._revealer, self._counter)
+        self.pacing.advance(now, self._reveal, self._count_running)
         done = stats.prompt_tokens - stats.cached_tokens + stats.generation_tokens - before
         if done:
             stats.pass_tokens.observe(done)
         self._revealing = done > 0
         if len(self._gaps) > MANY:
             stats.settle()
-        return self.next_deadline() if self._interrupted else self.pacing.next_deadline()
+        return self.next_deadline()
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which there is something to do, or None."""
@@ -449,10 +447,7 @@ class Engine:
         )
         if len(records) > MANY:
             stats.settle()
-        try:
-            sequence.sink.reveal(sequence)
-        except Exception as fault:
-            self.faults.append((sequence, fault))
+        self._tell(sequence, now)
         if self._waiting.length:
             self._admit(now)
 

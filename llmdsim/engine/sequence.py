@@ -97,11 +97,6 @@ class Sequence:
         "waiting",
     )
 
-    # There is none of these before its time has come.
-    arrival: float
-    first_token_at: float
-    last_token_at: float
-
     def __init__(
         self,
         ask: Ask,
@@ -143,7 +138,10 @@ class Sequence:
         #: Its place in the queue, among all that ever waited.
         self.order: tuple[int, int] | None = None
         self.finish_reason: str | None = None
+        self.arrival = 0.0
         self.scheduled_at = 0.0
+        self.first_token_at = 0.0
+        self.last_token_at = 0.0
 
     @property
     def is_first(self) -> bool:

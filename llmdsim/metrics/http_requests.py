@@ -53,12 +53,11 @@ class Ended(Protocol):
 class _Tally:
     """Requests of one route, method and first digit of the status."""
 
-    __slots__ = ("durations", "observe", "received", "sent", "unsettled")
+    __slots__ = ("durations", "observe", "received", "sent")
 
     def __init__(self) -> None:
         self.durations = Histogram(_FINE)
         self.observe = self.durations.observe
-        self.unsettled = self.durations.unsettled
         self.received = 0
         self.sent = 0
 
@@ -108,8 +107,6 @@ class HttpRequests:
         self._seconds = seconds
         #: By route, method and first digit of the status; None for those that are not counted.
         self._tallies: dict[tuple[str, bytes, int], _Tally | None] = {}
-        #: The same by route, method and status, of requests that have a route.
-        self._routed: dict[tuple[str, bytes, int], _Tally | None] = {}
         self._all = _Together()
         self._by_handler: dict[str, _Together] = {}
         self._by_method: dict[tuple[str, bytes], _Together] = {}
@@ -135,30 +132,21 @@ class HttpRequests:
 
     def count(self, request: Ended) -> None:
         """Count a request that ended."""
+        route = request.route
+        if not route and _EXCLUDED.search(request.path):
+            return
+        key = route, request.method, (request.status or _LEFT) // 100
         try:
-            tally = self._routed[request.route, request.method, request.status]
+            tally = self._tallies[key]
         except KeyError:
-            tally = self._find(request)
+            tally = self._tallies[key] = self._new(*key)
         if tally is None:
             return
         tally.received += request.content_length
         tally.sent += request.length
         tally.observe(self._seconds() - request.began)
-        if len(tally.unsettled) > MANY:
+        if len(tally.durations.unsettled) > MANY:
             tally.durations.settle()
-
-    def _find(self, request: Ended) -> _Tally | None:
-        route, method, status = request.route, request.method, request.status
-        if not route and _EXCLUDED.search(request.path):
-            return None
-        key = route, method, (status or _LEFT) // 100
-        try:
-            tally = self._tallies[key]
-        except KeyError:
-            tally = self._tallies[key] = self._new(*key)
-        if route:
-            self._routed[route, method, status] = tally
-        return tally
 
     def _new(self, route: str, method: bytes, hundreds: int) -> _Tally | None:
         if _EXCLUDED.search(route.encode()):

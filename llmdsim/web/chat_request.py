@@ -113,14 +113,15 @@ class ChatRequest(GenerationRequest, kw_only=True):
         return "none" if choice is None else choice
 
 
-_decoder = msgspec.json.Decoder(ChatRequest)
+#: Reads bodies in which every value has just the type it should have.
+decoder = msgspec.json.Decoder(ChatRequest)
 
 
 def decode_chat(body: bytes, content_type: str | None = None) -> ChatRequest:
     """The request in `body`. Raises `ApiError` 400; never another exception, whatever the bytes."""
     if content_type is not None:
         decoding.refuse_media_type(content_type)
-    request = decoding.exact(_decoder, body)
+    request = decoding.exact(decoder, body)
     if request is None:
         return _read_leniently(body)
     everyday = messages.plain(request.messages)

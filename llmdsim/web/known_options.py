@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from llmdsim.reply.ask import Ask
 from llmdsim.web import decoding, messages
-from llmdsim.web.chat_request import ChatRequest, decode_chat
+from llmdsim.web.chat_request import ChatRequest, decode_chat, decoder
 from llmdsim.web.errors import ApiError
 from llmdsim.web.messages import Message
 from llmdsim.web.sampling import Sampling
@@ -51,7 +51,6 @@ _EVERYDAY: Final[dict[str, Any]] = {
     )
 }
 
-_request = msgspec.json.Decoder(ChatRequest)
 _messages = msgspec.json.Decoder(list[dict[str, Any]])
 
 
@@ -131,7 +130,7 @@ class KnownChats(dict[bytes, KnownChat | None]):
         self[around] = self._known(body) if certain else None
 
     def _known(self, body: bytes) -> KnownChat | None:
-        chat = decoding.exact(_request, body)
+        chat = decoding.exact(decoder, body)
         if chat is None or replace(chat, **_EVERYDAY) != _PLAIN:
             return None
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -87,7 +87,7 @@ class Router:
 
     Klein holds the routes; its own way of rendering is not taken: it ends the response when a handler returns
     None, needs a Host header to match a path, and answers errors in its own form. Paths without variables are
-    found in a dictionary, others by the app's map of URLs.
+    found in a dictionary, others by the app's map of URLs, and one function calls them all.
     `gate` is what all of them pass first; `taken` gives what is to be called for a route.
     """
 
@@ -133,20 +133,20 @@ class Router:
         if self._admits is not None and not self._admits(request):
             return
         found = self._table.get((request.path, request.method))
-        if found is None:
+        if found is not None:
+            handler, request.route = found
+            self._call(request, handler)
+        else:
             self.match(request)
-            return
-        handler, request.route = found
+
+    def _call(self, request: Request, handler: Handler, variables: Mapping[str, Any] | None = None) -> None:
         try:
-            result = handler(request)
+            result = handler(request, **variables) if variables else handler(request)
         except Exception as error:
             fail(request, error)
-        else:
-            if result is not None:
-                self._answered_later(request, result)
-
-    def _answered_later(self, request: Request, result: object) -> None:
-        if isinstance(result, Deferred):
+            return
+        # Most answer at once, and to ask what is no Deferred whether it is one takes a while.
+        if result is not None and isinstance(result, Deferred):
             request.on_lost = request.on_lost or result.cancel
             result.addErrback(self._failed_later, request)
 
@@ -174,12 +174,7 @@ class Router:
             self._not_found(request, path)
         else:
             handler, request.route = self._handlers[endpoint]
-            try:
-                result = handler(request, **variables)
-            except Exception as error:
-                fail(request, error)
-            else:
-                self._answered_later(request, result)
+            self._call(request, handler, variables)
 
     def _wrong_method(self, request: Request, methods: set[str]) -> None:
         allow = b"allow: %b\r\n" % ", ".join(sorted(methods | {"OPTIONS"})).encode()

@@ -7,7 +7,6 @@ import socket
 from typing import Any
 
 from twisted.internet import abstract, tcp, unix
-from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.logger import Logger
 
 log = Logger()
@@ -64,14 +63,11 @@ class DirectSend:
     _tempDataLen: int
     _writeDisconnected: bool
     _aborting: bool
-    _soon: bytes
+    _soon = b""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._turn: Turn | None = getattr(self.reactor, "turn", None)
-        # What every write reads is found sooner here than on Twisted's classes.
-        self._soon = self.dataBuffer = b""
-        self.TLS = self._writeDisconnected = self._aborting = False
 
     def write(self, data: bytes) -> None:
         """Send `data` now."""
@@ -133,19 +129,6 @@ class DirectSend:
 
 class DirectServer(DirectSend, tcp.Server):
     """A TCP connection with direct send."""
-
-    def doRead(self) -> Any:
-        """Hand on what has come, as Twisted does, in one call less."""
-        try:
-            data = self.socket.recv(self.bufferSize)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return CONNECTION_LOST
-        if not data:
-            return CONNECTION_DONE
-        self.protocol.dataReceived(data)
-        return None
 
 
 class DirectUnixServer(DirectSend, unix.Server):

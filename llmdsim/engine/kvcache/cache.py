@@ -203,11 +203,11 @@ class KvCache:
         """Make those that are promised behind `chain`."""
         under_way = [self._made(chain)]
         while under_way:
-            for first in under_way[-1]:
-                under_way.append(self._made(first))
-                break
-            else:
+            first = next(under_way[-1], None)
+            if first is None:
                 under_way.pop()
+            else:
+                under_way.append(self._made(first))
 
     def _made(self, chain: Hashable) -> Iterator[Hashable]:
         """Make those behind one chain; behind those that it gives others were promised before them."""

@@ -114,7 +114,7 @@ class Pool:
 
         Returns those that gave up what they held; None, and nothing happens, where there are too few.
         """
-        free = self.total - self.used - blocks
+        free = self.free - blocks
         if free < len(found) and free < sum(not block.refs for block in found):
             return None
         for block in found:
@@ -176,10 +176,9 @@ class Pool:
             promise.left = left = promise.left - broken
             if not left:
                 others = self.promised[promise.chain]
-                if len(others) == 1:
+                del others[promise]
+                if not others:
                     del self.promised[promise.chain]
-                else:
-                    del others[promise]
         if left:
             self._idle[promise] = None
             self._idle.move_to_end(promise, last=False)
@@ -189,11 +188,7 @@ class Pool:
         """Let go of reserved blocks, as many as are promised."""
         self.used -= promise.left
         self._idle[promise] = None
-        others = self.promised.get(promise.chain)
-        if others is None:
-            self.promised[promise.chain] = {promise: None}
-        else:
-            others[promise] = None
+        self.promised.setdefault(promise.chain, {})[promise] = None
 
     def keep(self, promise: Promise, key: Key) -> Block:
         """Make the next one of the blocks that were promised, which is found by `key` then."""
