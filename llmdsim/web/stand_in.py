@@ -23,6 +23,6 @@ class StandIn:
         """Where the client is."""
         return self._channel.peer
 
-    def error_body(self, status: int, path: bytes, message: str) -> bytes:
-        """The body of an error response."""
-        return self._channel.error_body(status, path, message)
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        """Answer `request` with an error."""
+        self._channel.refuse(request, status, message)

@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from llmdsim.wire.limits import LINGER_BYTES, LINGER_SECONDS, PIPELINE_BYTES
+from llmdsim.wire.peer import peer_name
 from llmdsim.wire.reader import Refusal, RequestReader
 from llmdsim.wire.request import Request
 from llmdsim.wire.transport import DirectSend
@@ -63,11 +64,6 @@ class HTTP1(Protocol):
 
     def connectionMade(self) -> None:
         self._site.connections.add(self)
-        if self._site.tells_connections:
-            log.debug("{client} connected", client=self.peer, v=5)
-        set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
-        if set_no_delay is not None:
-            set_no_delay(True)
         self.transport.registerProducer(self, True)
         # By type: a protocol of TLS lends its transport's other methods, past its own encryption.
         transport = self.transport
@@ -128,16 +124,7 @@ class HTTP1(Protocol):
             try:
                 current.connection_lost()
             finally:
-                self._tell(current)
-
-    def _tell(self, request: Request) -> None:
-        for ended in self._site.on_ended:
-            try:
-                ended(request)
-            except Exception:
-                log.failure("the end of a request could not be noted")
-        if request.account is not None:
-            request.account = None  # what it knows leads back to the request
+                self._site.tell_ended(current)
 
     # --- IPushProducer, towards the transport's buffer
 
@@ -238,7 +225,7 @@ class HTTP1(Protocol):
 
     def request_done(self, request: Request) -> None:
         """The response of the current request is written."""
-        self._tell(request)
+        self._site.tell_ended(request)
         if request is not self._current:
             return
         self._current = None
@@ -249,9 +236,9 @@ class HTTP1(Protocol):
         elif self._held or self._found or self._peer_finished or self._reader.in_message:
             self._pump()
 
-    def error_body(self, status: int, path: bytes, message: str) -> bytes:
-        """The body of an error response."""
-        return self._site.error_body(status, path, message)
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        """Answer `request` with an error."""
+        request.respond(status, self._site.error_body(status, request.path, message))
 
     def _answer_refusal(self, refusal: Refusal) -> None:
         status = refusal.status
@@ -261,7 +248,7 @@ class HTTP1(Protocol):
         if self._site.common_headers is not None:
             request.common_headers = self._site.common_headers(request)
         self._ignored = True
-        request.respond(status, self._site.error_body(status, request.path, refusal.message))
+        self.refuse(request, status, refusal.message)
         self.close()
 
     def close(self) -> None:
@@ -301,17 +288,8 @@ class HTTP1(Protocol):
         """The client's address and port, or `unix`."""
         # Not a cached property, which makes all attributes of the object slower.
         if not self._peer:
-            self._peer = self._find_peer()
+            self._peer = peer_name(self.transport)
         return self._peer
-
-    def _find_peer(self) -> str:
-        address = self.transport.getPeer()
-        host = getattr(address, "host", None)
-        if host is None:
-            return "unix"
-        # On a socket for both, IPv4 comes as a form of IPv6.
-        host = host.removeprefix("::ffff:")
-        return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
 
     # --- what the site asks for
 

@@ -23,3 +23,5 @@ class Limits:
     body_size: int = 64 << 20
     idle_time: float = 75.0
     serve_half_closed: bool = False
+    #: Requests that a connection over HTTP/2 may have under way.
+    streams: int = 4096

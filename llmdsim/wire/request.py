@@ -24,7 +24,9 @@ BODILESS = (204, 304)
 class Channel(Protocol):
     """The connection (or stream of one) a request came over."""
 
-    transport: Any
+    @property
+    def transport(self) -> Any:
+        """What ends it at once (`abortConnection`)."""
 
     @property
     def write_paused(self) -> bool:
@@ -45,8 +47,8 @@ class Channel(Protocol):
     def request_done(self, request: Request) -> None:
         """The response of `request` is complete."""
 
-    def error_body(self, status: int, path: bytes, message: str) -> bytes:
-        """The body of an error response."""
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        """Answer `request` with an error."""
 
 
 class Request(msgspec.Struct, eq=False, weakref=True):
@@ -74,10 +76,14 @@ class Request(msgspec.Struct, eq=False, weakref=True):
     on_lost: Callable[[], None] | None = None
     on_drain: Callable[[], None] | None = None
     on_failure: Callable[[Any], None] | None = None
+    #: Given each piece of the body, then None, where the request is answered before all of it has come.
+    on_body: Callable[[bytes | None], None] | None = None
     started: bool = False
     finished: bool = False
     #: Header lines of the response, whatever it will be; each with its line end.
     common_headers: bytes = b""
+    #: The same of its trailers, which only HTTP/2 sends.
+    trailers: bytes = b""
     #: What the route knows that the log tells when the request has ended, if somebody wants it.
     account: Any = None
     #: The path of the route that answers, with its variables in braces; "" where there is none.
@@ -128,7 +134,7 @@ class Request(msgspec.Struct, eq=False, weakref=True):
         lines = b"%bcontent-type: %b\r\n" % (extra, content_type)
         if self.clientproto == b"HTTP/1.0":
             self.keep_alive = False
-        else:
+        elif self.clientproto == b"HTTP/1.1":
             self._chunked = True
             lines += b"transfer-encoding: chunked\r\n"
         data = self._head(status, lines)
@@ -165,7 +171,7 @@ class Request(msgspec.Struct, eq=False, weakref=True):
             # The client sees a truncated stream, not one that ends as if it were complete.
             self.channel.transport.abortConnection()
         else:
-            self.respond(500, self.channel.error_body(500, self.path, "Internal server error"))
+            self.channel.refuse(self, 500, "Internal server error")
 
     def _head(self, status: int, lines: bytes) -> bytes:
         self.status = status
@@ -187,7 +193,7 @@ class Request(msgspec.Struct, eq=False, weakref=True):
 
     def _end(self) -> None:
         self.finished = True
-        self.on_lost = self.on_drain = self.on_failure = None
+        self.on_lost = self.on_drain = self.on_failure = self.on_body = None
         self.channel.request_done(self)
 
     # --- what the channel tells

@@ -3,18 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from llmdsim.wire.http1 import HTTP1
 from llmdsim.wire.known_heads import KnownHeads
 from llmdsim.wire.limits import Limits
 from llmdsim.wire.request import Request
+from llmdsim.wire.sniffing import Sniffing
 
 log = Logger()
+
+
+class Connection(Protocol):
+    """What a site asks of its connections."""
+
+    transport: Any
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a request to answer, or an answer that is not wholly sent."""
+
+    def check_time(self, now: float, patience: float) -> None:
+        """End what has been silent for `patience` seconds."""
+
+    def close_if_idle(self) -> None:
+        """End the connection, after what it is in the middle of."""
+
+    def close(self) -> None:
+        """End the connection when what is written has been sent."""
+
+
+class Calls(Protocol):
+    """What answers the requests over HTTP/2 that it takes, in place of the site's `handle`."""
+
+    def takes(self, request: Request) -> bool:
+        """Whether `request`, of which only the head may be known, is one of them."""
+
+    def takes_pieces(self, request: Request) -> bool:
+        """Whether it is, and is to be handled as soon as its head has come.
+
+        Its `on_body` is then given each piece of its body, and None behind the last.
+        """
+
+    def handle(self, request: Request) -> None:
+        """Answer it."""
+
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        """Answer it with an error that HTTP has this status for."""
 
 
 class Site(Factory):
@@ -43,20 +81,32 @@ class Site(Factory):
         self.clock = clock
         self.seconds: Callable[[], float] = clock.seconds
         self.now: float = clock.seconds()
-        self.connections: set[HTTP1] = set()
+        self.connections: set[Connection] = set()
         self.known_heads = KnownHeads(are_plain)
         #: What requests are made of, and whether the log tells of connections.
         self.request_type = Request
         self.tells_connections = False
         #: Told of each request whose response is complete or whose client left, refused ones included.
         self.on_ended: list[Callable[[Request], None]] = []
+        #: What answers other requests over HTTP/2 than `handle` does, if there are any.
+        self.calls: Calls | None = None
         #: Set while draining: connections end with the response under way.
         self.closing = False
         self._sweep = LoopingCall(self._look_round)
         self._sweep.clock = clock
 
-    def buildProtocol(self, addr: object) -> HTTP1:
-        return HTTP1(self)
+    def buildProtocol(self, addr: object) -> Sniffing:
+        return Sniffing(self)
+
+    def tell_ended(self, request: Request) -> None:
+        """The response of `request` is complete, or its client has left."""
+        for ended in self.on_ended:
+            try:
+                ended(request)
+            except Exception:
+                log.failure("the end of a request could not be noted")
+        if request.account is not None:
+            request.account = None  # what it knows leads back to the request
 
     def start(self) -> None:
         """Begin to watch over time-outs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet import abstract, tcp, unix
 from twisted.logger import Logger
@@ -20,6 +20,16 @@ _POLLRDHUP: int = getattr(select, "POLLRDHUP", 0)
 PRIVATE = ("TLS", "_aborting", "_tempDataLen", "_writeDisconnected", "dataBuffer")
 
 
+class Flushed(Protocol):
+    """What may have something to send when a turn ends."""
+
+    def flush(self) -> None:
+        """Send it."""
+
+    def abortConnection(self) -> None:
+        """End the connection, which could not be sent to."""
+
+
 class Turn:
     """Transports that have something to send when their reactor's turn ends.
 
@@ -31,9 +41,9 @@ class Turn:
     MOST = 32
 
     def __init__(self) -> None:
-        self._waiting: list[DirectSend] = []
+        self._waiting: list[Flushed] = []
 
-    def add(self, transport: DirectSend) -> None:
+    def add(self, transport: Flushed) -> None:
         """Flush `transport` at the end of the turn."""
         self._waiting.append(transport)
         if len(self._waiting) >= self.MOST:
@@ -67,7 +77,7 @@ class DirectSend:
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._turn: Turn | None = getattr(self.reactor, "turn", None)
+        self.turn: Turn | None = getattr(self.reactor, "turn", None)
 
     def write(self, data: bytes) -> None:
         """Send `data` now."""
@@ -99,11 +109,11 @@ class DirectSend:
 
         A second response does not wait: one that no client takes must be felt before a third is made.
         """
-        if self._turn is None or self._soon:
+        if self.turn is None or self._soon:
             self.write(data)
         else:
             self._soon = data
-            self._turn.add(self)
+            self.turn.add(self)
 
     def flush(self) -> None:
         """Send what `write_soon` was given."""
@@ -133,6 +143,15 @@ class DirectServer(DirectSend, tcp.Server):
 
 class DirectUnixServer(DirectSend, unix.Server):
     """A Unix socket connection with direct send."""
+
+
+def turn_of(transport: Any) -> Turn | None:
+    """The turn at whose end `transport`, or what is beneath it, may send."""
+    while transport is not None:
+        if isinstance(transport, DirectSend):
+            return transport.turn
+        transport = getattr(transport, "transport", None)
+    return None
 
 
 def twisted_is_as_expected() -> bool:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from llmdsim.wire.http1 import HTTP1
 from llmdsim.wire.limits import Limits
 from llmdsim.wire.request import Request
 from llmdsim.wire.site import Site
@@ -115,10 +115,10 @@ class UnixTransport(StringTransport):
     comes while reading is paused waits.
     """
 
-    def __init__(self, clock: Clock, protocol: HTTP1) -> None:
+    def __init__(self, clock: Clock, protocol: Any) -> None:
         super().__init__()
         self._clock = clock
-        self._protocol = protocol
+        self.protocol = protocol
         self._arrived: deque[bytes | None] = deque()
         self._producer_paused = False
         self._write_disconnecting = False
@@ -177,7 +177,7 @@ class UnixTransport(StringTransport):
             self.lost("closed", Failure(ConnectionDone()))
         elif self._write_disconnecting and not self.half_closed:
             self.half_closed = True
-            self._protocol.writeConnectionLost()
+            self.protocol.writeConnectionLost()
 
     def lost(self, end: str, reason: Failure) -> None:
         if not self.end:
@@ -186,7 +186,7 @@ class UnixTransport(StringTransport):
             self._arrived.clear()
             if self.producer is not None:
                 self.producer.stopProducing()
-            self._protocol.connectionLost(reason)
+            self.protocol.connectionLost(reason)
 
     def arrive(self, data: bytes | None) -> None:
         """`data` came from the client; None is its FIN."""
@@ -199,10 +199,12 @@ class UnixTransport(StringTransport):
             data = self._arrived.popleft()
             if self.disconnecting or self.end:
                 continue
-            if data is None:
-                self._protocol.readConnectionLost()
+            if data is None and not IHalfCloseableProtocol.providedBy(self.protocol):
+                self.lost("closed", Failure(ConnectionDone()))
+            elif data is None:
+                self.protocol.readConnectionLost()
             else:
-                self._protocol.dataReceived(data)
+                self.protocol.dataReceived(data)
 
     def stop_reading(self, full: bool = True) -> None:
         """The client reads no more; `full`: and the protocol is told so."""
@@ -292,9 +294,9 @@ class Client:
 
     def __init__(self, server: Server, transport: type[UnixTransport]) -> None:
         self._server = server
-        self.protocol = server.site.buildProtocol(None)
-        self.transport = transport(server.clock, self.protocol)
-        self.protocol.makeConnection(self.transport)
+        first = server.site.buildProtocol(None)
+        self.transport = transport(server.clock, first)
+        first.makeConnection(self.transport)
 
     def send(self, *packets: bytes) -> Client:
         """Send packets, and let the server have its turn after each."""
@@ -319,6 +321,11 @@ class Client:
         """Send RST."""
         self.transport.lost("lost", Failure(ConnectionLost()))
         return self
+
+    @property
+    def protocol(self) -> Any:
+        """The one that serves it by now."""
+        return self.transport.protocol
 
     @property
     def received(self) -> bytes:

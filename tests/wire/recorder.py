@@ -36,8 +36,8 @@ class Recorder:
     def request_done(self, request: Request) -> None:
         self.done.append(request)
 
-    def error_body(self, status: int, path: bytes, message: str) -> bytes:
-        return b"%d %b %b" % (status, path, message.encode())
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        request.respond(status, b'{"error": "%b"}' % message.encode())
 
 
 def made(method: bytes = b"GET", uri: bytes = b"/", **headers: bytes) -> tuple[Request, Recorder]:

@@ -50,7 +50,7 @@ FAULTS = [
     ("LF at the end of a head", b"GET / HTTP/1.1\r\nHost: sim\r\n\n", 400),
     # Versions.
     ("HTTP/2.0", get(version=b"2.0"), 505),
-    ("HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    ("almost HTTP/2's preface", b"PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n", 400),
     ("HTTP/1.2", get(version=b"1.2"), 505),
     ("HTTP/3.7", get(version=b"3.7"), 505),
     ("HTTP/0.9 with its version", get(version=b"0.9"), 505),

@@ -28,6 +28,7 @@ def test_it_is_asked_for_once(address: Any, shown: str) -> None:
         asked.append(None)
         return address
 
+    client.send(b"GET")
     client.transport.getPeer = get_peer  # type: ignore[method-assign]
     assert client.protocol.peer == client.protocol.peer == shown
     assert len(asked) == 1

@@ -1,0 +1,540 @@
+"""The HTTP/2 server protocol: many requests at a time, each on a stream of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from h2 import events
+from h2.errors import ErrorCodes
+from h2.exceptions import ProtocolError
+from twisted.internet.interfaces import IPushProducer, ISSLTransport
+from twisted.internet.protocol import Protocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from llmdsim.wire.http2.allowance import RESET, Allowance
+from llmdsim.wire.http2.frames import PREFACE, portion
+from llmdsim.wire.http2.heads import Header, RequestHead
+from llmdsim.wire.http2.state import ServerConnection
+from llmdsim.wire.http2.stream import Stream
+from llmdsim.wire.limits import LINGER_SECONDS, MAX_HEADERS
+from llmdsim.wire.peer import peer_name
+from llmdsim.wire.request import Request
+from llmdsim.wire.transport import turn_of
+
+if TYPE_CHECKING:
+    from llmdsim.wire.site import Site
+
+log = Logger()
+
+#: Frames read before others have their turn.
+MOST_FRAMES = 64
+
+#: Bytes that wait for the end of the turn at most.
+MOST_OUT = 1 << 16
+
+#: Bytes kept for windows to open, beyond which no further request is answered.
+MOST_KEPT = 64 << 20
+
+#: Bytes that gRPC puts before a message.
+MESSAGE_PREFIX = 5
+
+#: The id that a first GOAWAY names: requests on their way are answered yet.
+_LAST_POSSIBLE = 2**31 - 1
+
+#: How long a client has to learn that we are about to close, in seconds.
+GOAWAY_SECONDS = 1.0
+
+
+@implementer(IPushProducer)
+class HTTP2(Protocol):
+    """One connection. Requests are handed on whole, or in pieces where the site wants them so.
+
+    Its first bytes may have been read before, by whoever found out that this is HTTP/2.
+    """
+
+    transport: Any
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.h2 = ServerConnection(site.limits)
+        self.streams: dict[int, Stream] = {}
+        self.write_paused = False
+        #: Bytes that streams keep until windows open.
+        self.kept = 0
+        self._limits = site.limits
+        self._peer = ""
+        self._in = bytearray()
+        #: Bytes of the client's preface that have still to come.
+        self._preface_left = len(PREFACE)
+        self._reading_call: Any = None
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._turn: Any = None
+        self._allowance = Allowance(site.now)
+        #: Bytes of requests that are not answered yet.
+        self._held = 0
+        #: Complete requests that are answered when the client reads on.
+        self._waiting: dict[Stream, None] = {}
+        #: Streams that keep something which windows may take.
+        self._blocked: dict[Stream, None] = {}
+        self._pushing = False
+        self._heard = site.now
+        self._last_id = 0
+        #: No more requests are welcome; and those begun from now on are not even answered.
+        self._going = self._gone = False
+        self._goaway_call: Any = None
+        self._closing = False
+        self._linger_call: Any = None
+        self._on: dict[type[events.Event], Callable[[Any], None]] = {
+            events.RequestReceived: self._request_began,
+            events.DataReceived: self._data_came,
+            events.StreamEnded: self._request_ended,
+            events.StreamReset: self._stream_reset,
+            events.WindowUpdated: self._window_opened,
+            events.RemoteSettingsChanged: self._settings_changed,
+            events.PingAckReceived: self._ping_answered,
+            events.ConnectionTerminated: self._client_goes,
+        }
+
+    # --- Protocol
+
+    def connectionMade(self) -> None:
+        self.site.connections.add(self)
+        self.transport.registerProducer(self, True)
+        self._turn = turn_of(self.transport)
+        self._put_answers()
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._heard = self.site.now
+        self._in += data
+        if self._reading_call is None:
+            self._read()
+
+    def connectionLost(self, reason: object = None) -> None:
+        self.site.connections.discard(self)
+        if self.site.tells_connections:
+            log.debug("{client} disconnected", client=self.peer, v=5)
+        self._closing = True
+        self._in.clear()
+        self._out.clear()
+        for call in (self._reading_call, self._goaway_call, self._linger_call):
+            if call is not None:
+                call.cancel()
+        self._reading_call = self._goaway_call = self._linger_call = None
+        streams = list(self.streams.values())
+        self.streams.clear()
+        self._waiting.clear()
+        self._blocked.clear()
+        for stream in streams:
+            stream.drop()
+            self.lose(stream.request)
+
+    # --- IPushProducer, towards the transport's buffer
+
+    def pauseProducing(self) -> None:
+        """The client does not read as fast as we write."""
+        self.write_paused = True
+
+    def resumeProducing(self) -> None:
+        """What was buffered has been sent."""
+        self.write_paused = False
+        self._push()
+        for stream in list(self.streams.values()):
+            if self.write_paused:
+                return
+            if not stream.write_paused:
+                stream.request.drained()
+        self._answer_waiting()
+
+    def stopProducing(self) -> None:
+        """The connection is lost; `connectionLost` sees to it."""
+
+    # --- writing
+
+    def put(self, data: bytes) -> None:
+        """Send bytes of whole frames by the end of the turn."""
+        if self._turn is None:
+            self.transport.write(data)
+            return
+        if not self._out:
+            self._turn.add(self)
+        self._out.append(data)
+        self._out_size += len(data)
+        if self._out_size > MOST_OUT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what `put` was given."""
+        out, self._out, self._out_size = self._out, [], 0
+        if out:
+            # A client answers what it is sent, with windows at least.
+            self._allowance.earn(len(out))
+            self.transport.write(b"".join(out))
+
+    def _put_answers(self) -> None:
+        """Send what h2 has to say."""
+        data = self.h2.data_to_send()
+        if data:
+            self.put(data)
+
+    def send_headers(self, stream_id: int, headers: list[Header], end: bool = False) -> None:
+        """Send headers or, with `end`, trailers."""
+        if self._may_send(stream_id):
+            self.h2.send_headers(stream_id, headers, end_stream=end)
+            self._put_answers()
+
+    def send_end(self, stream_id: int) -> None:
+        """End our side of a stream."""
+        if self._may_send(stream_id):
+            self.h2.end_stream(stream_id)
+            self._put_answers()
+
+    def send_reset(self, stream_id: int, code: ErrorCodes) -> None:
+        """End a stream at once."""
+        if self._may_send(stream_id):
+            self.h2.reset_stream(stream_id, code)
+            self._put_answers()
+        self._forget(stream_id)
+
+    def _may_send(self, stream_id: int) -> bool:
+        # h2 may know already of a reset, or an error, that we have still to be told of.
+        return not self._closing and not self.h2.state_of(stream_id).closed
+
+    def wait_for_window(self, stream: Stream) -> None:
+        """Have `stream` send what it keeps, as soon as windows allow."""
+        self._blocked[stream] = None
+        if not self._pushing:
+            self._push()
+
+    def _push(self) -> None:
+        """Send what is kept, a frame of each stream in turn."""
+        if self._pushing:
+            return
+        self._pushing = True
+        blocked = self._blocked
+        try:
+            while blocked and not self.write_paused and self.h2.outbound_flow_control_window > 0:
+                stream = next(iter(blocked))
+                del blocked[stream]
+                if stream.push():
+                    blocked[stream] = None
+        finally:
+            self._pushing = False
+
+    # --- reading
+
+    def _read(self) -> None:
+        """Read a portion of what has come, and the rest in further turns."""
+        self._reading_call = None
+        begin = min(self._preface_left, len(self._in))
+        end, idle, resets, more = portion(self._in, begin, MOST_FRAMES)
+        self._preface_left -= begin
+        data = bytes(self._in[:end])
+        del self._in[:end]
+        if not self._allowance.spend(idle + resets * RESET, self.site.seconds()):
+            self._end_with(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
+            return
+        if data:
+            try:
+                found = self.h2.receive_data(data)
+            except ProtocolError as problem:
+                log.debug("{client}: {problem}", client=self.peer, problem=problem)
+                self._put_answers()
+                self._close_lingering()
+                return
+            self._put_answers()
+            for event in found:
+                act = self._on.get(type(event))
+                if act is not None and not self._closing:
+                    act(event)
+        if more and not self._closing:
+            self.transport.pauseProducing()
+            self._reading_call = self.site.clock.callLater(0, self._read_on)
+
+    def _read_on(self) -> None:
+        self.transport.resumeProducing()
+        self._read()
+
+    def _request_began(self, event: events.RequestReceived) -> None:
+        stream_id = event.stream_id
+        self._last_id = max(self._last_id, stream_id)
+        if self._gone or len(self.streams) >= self._limits.streams:
+            self.send_reset(stream_id, ErrorCodes.REFUSED_STREAM)
+            return
+        site = self.site
+        head = RequestHead(event.headers)
+        stream = Stream(self, stream_id, self.h2.state_of(stream_id))
+        request = site.request_type(stream, head.method, head.uri, head.headers)
+        request.clientproto = b"HTTP/2"
+        stream.request = request
+        calls = site.calls
+        stream.is_call = calls is not None and calls.takes(request)
+        stream.heard = site.now
+        self.streams[stream_id] = stream
+        if site.closing:
+            self.close_after_streams()
+        if head.size > self._limits.header_size or head.count > MAX_HEADERS:
+            limit = self._limits.header_size
+            self._refuse(
+                stream, 431, f"The request has more than {limit} bytes or {MAX_HEADERS} lines of headers"
+            )
+        elif head.method == b"CONNECT":
+            self._refuse(stream, 501, "CONNECT is not supported")
+        elif self._too_long(stream, int(head.headers.get(b"content-length", b"0"))):
+            return
+        elif stream.is_call and calls is not None and calls.takes_pieces(request):
+            self._answer(stream)
+        elif head.headers.get(b"expect", b"").lower() == b"100-continue" and event.stream_ended is None:
+            self.h2.send_headers(stream_id, [(b":status", b"100")])
+            self._put_answers()
+
+    def _too_long(self, stream: Stream, length: int) -> bool:
+        """Refuse a body of so many bytes if that is more than any may have."""
+        most = self._limits.body_size
+        if length <= (most + MESSAGE_PREFIX if stream.is_call else most):
+            return False
+        self._refuse(stream, 413, f"The request's body is larger than {most} bytes")
+        return True
+
+    def _data_came(self, event: events.DataReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        taken = event.flow_controlled_length
+        data = event.data or b""
+        if stream is None or stream.request.finished:
+            self._acknowledge(event.stream_id, taken)
+            return
+        stream.heard = self.site.now
+        request = stream.request
+        if request.on_body is not None:
+            stream.unacknowledged += taken
+            request.on_body(data)
+            if not stream.write_paused:
+                self._acknowledge(stream.id, stream.unacknowledged)
+                stream.unacknowledged = 0
+            return
+        self._acknowledge(event.stream_id, taken)
+        stream.body += data
+        self._held += len(data)
+        if self._held > 2 * self._limits.body_size:
+            self._refuse(stream, 413, "The requests on this connection are too large together")
+        else:
+            self._too_long(stream, len(stream.body))
+
+    def _acknowledge(self, stream_id: int, size: int) -> None:
+        if size:
+            self.h2.acknowledge_received_data(size, stream_id)
+            self._put_answers()
+
+    def _request_ended(self, event: events.StreamEnded) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is None:
+            return
+        stream.complete = True
+        request = stream.request
+        if request.finished:
+            return
+        if request.on_body is not None:
+            request.on_body(None)
+            return
+        request.body = bytes(stream.body)
+        stream.body.clear()
+        if b"content-length" in request.headers:
+            request.content_length = len(request.body)
+        self._waiting[stream] = None
+        self._answer_waiting()
+
+    def _answer_waiting(self) -> None:
+        """Answer what has been read, as far as the client's reading allows."""
+        while self._waiting and not self._closing and not self.write_paused and self.kept < MOST_KEPT:
+            stream = next(iter(self._waiting))
+            del self._waiting[stream]
+            self._held -= len(stream.request.body)
+            self._answer(stream)
+
+    def _answer(self, stream: Stream) -> None:
+        if not self._may_send(stream.id):
+            return
+        request = stream.request
+        request.began = self.site.seconds()
+        calls = self.site.calls
+        try:
+            if stream.is_call and calls is not None:
+                calls.handle(request)
+            else:
+                self.site.handle(request)
+        except Exception:
+            request.fail(Failure())  # type: ignore[no-untyped-call]
+
+    def _refuse(self, stream: Stream, status: int, message: str) -> None:
+        """Answer so, whatever else comes of the request."""
+        site, request = self.site, stream.request
+        self._held -= len(stream.body)
+        stream.body.clear()
+        request.began = site.seconds()
+        if site.common_headers is not None:
+            request.common_headers = site.common_headers(request)
+        stream.refuse(request, status, message)
+
+    # --- streams
+
+    def _stream_reset(self, event: events.StreamReset) -> None:
+        stream = self.streams.pop(event.stream_id, None)
+        self.h2.forget(event.stream_id)
+        if stream is not None:
+            self._drop(stream)
+            self.lose(stream.request)
+            self._close_if_done()
+
+    def _drop(self, stream: Stream) -> None:
+        """Nothing more is sent or read on a stream."""
+        stream.drop()
+        self._blocked.pop(stream, None)
+        if stream in self._waiting:
+            del self._waiting[stream]
+            self._held -= len(stream.request.body)
+        self._held -= len(stream.body)
+        stream.body.clear()
+
+    def lose(self, request: Request) -> None:
+        """The client will not have the rest of a response."""
+        if not request.finished:
+            try:
+                request.connection_lost()
+            except Exception:
+                log.failure("a request could not be ended")
+            finally:
+                self.site.tell_ended(request)
+
+    def stream_over(self, stream: Stream) -> None:
+        """Both sides of a stream have ended."""
+        self._allowance.earn(RESET)
+        self._forget(stream.id)
+
+    def _forget(self, stream_id: int) -> None:
+        stream = self.streams.pop(stream_id, None)
+        if stream is not None:
+            self._drop(stream)
+        self.h2.forget(stream_id)
+        self._close_if_done()
+
+    def _window_opened(self, event: events.WindowUpdated) -> None:
+        if event.stream_id:
+            stream = self.streams.get(event.stream_id)
+            if stream is not None and stream.write_paused:
+                self._blocked[stream] = None
+        self._open()
+
+    def _settings_changed(self, event: events.RemoteSettingsChanged) -> None:
+        for stream in self.streams.values():
+            if stream.write_paused:
+                self._blocked[stream] = None
+        self._open()
+
+    def _open(self) -> None:
+        self._push()
+        self._answer_waiting()
+
+    # --- ends
+
+    def close_after_streams(self) -> None:
+        """Take no more requests, and close when those that are under way are answered."""
+        if self._going or self._closing:
+            return
+        self._going = True
+        # Requests may be on their way: the client is told first, and has time to hear it (RFC 9113 6.8).
+        self.put(self.h2.goaway(_LAST_POSSIBLE))
+        self.h2.ping(b"going---")
+        self._put_answers()
+        self._goaway_call = self.site.clock.callLater(GOAWAY_SECONDS, self._go)
+
+    def _ping_answered(self, event: events.PingAckReceived) -> None:
+        if self._goaway_call is not None:
+            self._goaway_call.cancel()
+            self._go()
+
+    def _go(self) -> None:
+        self._goaway_call = None
+        self._gone = True
+        self.put(self.h2.goaway(self._last_id))
+        self._close_if_done()
+
+    def _client_goes(self, event: events.ConnectionTerminated) -> None:
+        self._going = self._gone = True
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._gone and not self.streams:
+            self.close()
+
+    def _end_with(self, code: ErrorCodes, why: str) -> None:
+        log.debug("{client}: {why}", client=self.peer, why=why)
+        self.put(self.h2.goaway(self._last_id, code, why.encode()))
+        self._close_lingering()
+
+    def close(self) -> None:
+        """End the connection when what is written has been sent."""
+        if self._closing:
+            return
+        if not self._gone:
+            self.put(self.h2.goaway(self._last_id))
+        self._close_lingering()
+
+    def _close_lingering(self) -> None:
+        self._closing = True
+        self.flush()
+        self.transport.unregisterProducer()
+        self._in.clear()
+        self._linger_call = self.site.clock.callLater(LINGER_SECONDS, self._end_lingering)
+        # A reset, which closing with unread input would cause, could destroy the GOAWAY on its way.
+        if ISSLTransport.providedBy(self.transport):
+            self.transport.loseConnection()
+        else:
+            self.transport.loseWriteConnection()
+
+    def _end_lingering(self) -> None:
+        self._linger_call = None
+        tls = ISSLTransport.providedBy(self.transport)
+        # What a slow reader has still to take is sent first.
+        (self.transport.transport if tls else self.transport).loseConnection()
+
+    def abortConnection(self) -> None:
+        """End the connection at once."""
+        self.transport.abortConnection()
+
+    @property
+    def peer(self) -> str:
+        """The client's address and port, or `unix`."""
+        if not self._peer:
+            self._peer = peer_name(self.transport)
+        return self._peer
+
+    # --- what the site asks for
+
+    def check_time(self, now: float, patience: float) -> None:
+        """End what has been silent for `patience` seconds: the connection, or requests that do not arrive."""
+        if self._closing or self.write_paused:
+            return
+        if not self.streams:
+            if now - self._heard > patience:
+                self.close()
+            return
+        for stream in list(self.streams.values()):
+            request = stream.request
+            if stream.complete or request.finished or request.on_body is not None:
+                continue
+            if now - stream.heard > patience:
+                self._refuse(stream, 408, f"The request did not arrive within {patience:g} seconds")
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a request to answer, or an answer that is not wholly sent."""
+        return bool(self.streams or self.write_paused)
+
+    def close_if_idle(self) -> None:
+        """End the connection, after the responses to requests that have come."""
+        self.close_after_streams()
