@@ -24,7 +24,7 @@ TARGETARCH ?=
 PY = .venv/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help run test lint types unit integration conformance-router build build-image image-build bench options clean distclean
+.PHONY: help run test lint types unit integration conformance-router build build-image image-build bench options protos clean distclean
 
 help: ## list the targets and variables
 	@echo 'Targets:'
@@ -83,6 +83,9 @@ soak: .venv/.installed ## load the daemon with clients of every kind for MINUTES
 options: .venv/.installed ## write docs/options.md anew from the table of options
 	$(PY) -m llmdsim.config > docs/options.md.new
 	mv docs/options.md.new docs/options.md
+
+protos: .venv/.test-installed ## write the modules of messages in llmdsim/rpc/pb anew from llmdsim/rpc/proto
+	$(PY) -m tests.rpc.pb.generate
 
 clean: ## remove what builds and tests left; .venv stays
 	rm -rf build dist docs/options.md.new .mypy_cache .ruff_cache .pytest_cache .hypothesis _trial_temp*

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 TARGETS = (
     *("help", "run", "test", "lint", "types", "unit", "integration", "conformance-router", "build"),
-    *("image-build", "build-image", "bench", "soak", "options", "clean", "distclean"),
+    *("image-build", "build-image", "bench", "soak", "options", "protos", "clean", "distclean"),
 )
 
 #: Records how it is called, answers `-c` (the version check) truly, and makes a venv of nothing but itself.

@@ -1,0 +1,1 @@
+"""How it is put, in messages: the gRPC services."""
