@@ -1,1 +1,1 @@
-"""How it is put, in messages: the gRPC services."""
+"""The gRPC services: calls, which are requests over HTTP/2, answered by the same engine."""

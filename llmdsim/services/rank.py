@@ -16,6 +16,7 @@ from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import Transfers
 from llmdsim.kvevents.counts import EventCounts
 from llmdsim.reply.author import Author
+from llmdsim.rpc.calls import Calls
 from llmdsim.services.driver import EngineDriver
 from llmdsim.services.kv_cache import kv_cache
 from llmdsim.services.rank_metrics import RankMetrics
@@ -130,6 +131,7 @@ class Rank(Service):
         #: The public one and, with `--admin-listen`, behind it the one for administration.
         self.sites = [_site(config, router, gate, clock) for router in self.routers]
         self.site = self.sites[0]
+        self.site.calls = self.calls = Calls(self.context)
         for site in self.sites:
             site.on_ended.append(metrics.http_requests.count)
 

@@ -78,6 +78,8 @@ class Request(msgspec.Struct, eq=False, weakref=True):
     on_failure: Callable[[Any], None] | None = None
     #: Given each piece of the body, then None, where the request is answered before all of it has come.
     on_body: Callable[[bytes | None], None] | None = None
+    #: A delayed call that is cancelled when the request ends; over HTTP/2 only.
+    timer: Any = None
     started: bool = False
     finished: bool = False
     #: Header lines of the response, whatever it will be; each with its line end.

@@ -408,7 +408,14 @@ class HTTP2(Protocol):
             except Exception:
                 log.failure("a request could not be ended")
             finally:
-                self.site.tell_ended(request)
+                self.request_over(request)
+
+    def request_over(self, request: Request) -> None:
+        """A response is complete, or its client has left."""
+        if request.timer is not None:
+            request.timer.cancel()
+            request.timer = None
+        self.site.tell_ended(request)
 
     def stream_over(self, stream: Stream) -> None:
         """Both sides of a stream have ended."""

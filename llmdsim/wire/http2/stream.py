@@ -118,7 +118,7 @@ class Stream:
     def request_done(self, request: Request) -> None:
         """The response is written."""
         connection = self._connection
-        connection.site.tell_ended(request)
+        connection.request_over(request)
         if connection.streams.get(self.id) is not self:
             return
         self._over = True

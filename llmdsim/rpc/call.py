@@ -1,0 +1,45 @@
+"""One gRPC call: its request, and the messages and the status it is answered with."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from llmdsim.rpc.status import rpc_error
+from llmdsim.web.errors import ApiError
+from llmdsim.wire.grpc import CONTENT_TYPE, OK_LINES, Code, RpcError, frame, status_lines
+from llmdsim.wire.request import Request
+
+
+def send(request: Request, message: Message) -> None:
+    """Send a message, behind the response's head if that is still to come."""
+    data = frame(message.SerializeToString())
+    if request.started:
+        request.send(data)
+    else:
+        request.start(200, CONTENT_TYPE, first=data)
+
+
+def end(request: Request, code: Code = Code.OK, message: str = "", trailers: bytes = b"") -> None:
+    """End the call, whatever has been sent."""
+    if request.finished:
+        return
+    request.trailers = trailers + (status_lines(code, message) if code or message else OK_LINES)
+    if request.started:
+        request.finish()
+    else:
+        request.start(200, CONTENT_TYPE, end=True)
+
+
+def reply(request: Request, message: Message) -> None:
+    """Answer with one message and OK."""
+    request.trailers = OK_LINES
+    request.start(200, CONTENT_TYPE, first=frame(message.SerializeToString()), end=True)
+
+
+def fail(request: Request, error: ApiError | RpcError) -> None:
+    """End the call with an error; one whose client should try elsewhere ends the connection in time."""
+    if isinstance(error, ApiError):
+        if error.status == 503 and error.closes:
+            request.keep_alive = False
+        error = rpc_error(error)
+    end(request, error.code, error.message, error.trailers)

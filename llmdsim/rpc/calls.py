@@ -1,0 +1,166 @@
+"""From a gRPC call to the method that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from llmdsim.web.context import Context
+from llmdsim.web.errors import ApiError
+from llmdsim.wire.grpc import CONTENT_TYPE, Code, Messages, RpcError, timeout
+from llmdsim.wire.request import Request
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+log = Logger()
+
+
+class Method(NamedTuple):
+    """One method of a service.
+
+    `answer` is given the wire's request, to be answered by way of `rpc.call`, now or later, and the message
+    that asks. What it raises, or a Deferred it returns fails with, is the answer: ApiError and RpcError as
+    they say, anything else INTERNAL; the Deferred is cancelled if the client leaves. Where messages come one
+    by one (`streamed`) it is given the request alone and returns what takes each of them, and None behind the
+    last.
+    """
+
+    asks: type[Message]
+    answer: Callable[..., Any]
+    streamed: bool = False
+
+
+class Calls:
+    """Those of one rank: what its site's connections over HTTP/2 ask for (`wire.site.Calls`).
+
+    Its methods load protobuf, which takes a while; they are looked for with the first call.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._methods: dict[bytes, Method] | None = None
+
+    @property
+    def methods(self) -> dict[bytes, Method]:
+        """All there are, by path."""
+        if self._methods is None:
+            from llmdsim.rpc.services import methods  # noqa: PLC0415 - protobuf takes a while to load
+
+            self._methods = methods(self._context)
+        return self._methods
+
+    # --- for the site
+
+    def takes(self, request: Request) -> bool:
+        """Whether a request is a call."""
+        return request.headers.get(b"content-type", b"").startswith(CONTENT_TYPE)
+
+    def takes_pieces(self, request: Request) -> bool:
+        """Whether its messages come one by one."""
+        method = self.methods.get(request.path)
+        return method is not None and method.streamed
+
+    def handle(self, request: Request) -> None:
+        """Answer one call."""
+        request.common_headers += b"grpc-accept-encoding: identity, gzip\r\n"
+        try:
+            seconds = timeout(request.headers)
+            if seconds is not None:
+                request.timer = self._context.turns.clock.callLater(seconds, _expire, request)
+            method = self._find(request)
+            messages = Messages(request.headers, self._context.config.max_request_body_size_mb << 20)
+            if method.streamed:
+                request.on_body = _Pieces(request, method, messages).take
+                return
+            result = method.answer(request, _only(method, messages, request.body))
+        except Exception as error:
+            _fail(request, error)
+            return
+        if isinstance(result, Deferred):
+            request.on_lost = request.on_lost or result.cancel
+            result.addErrback(_failed_later, request)
+
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        """Answer a call with an error that HTTP has this status for."""
+        _fail(request, ApiError(status, message))
+
+    def _find(self, request: Request) -> Method:
+        method = self.methods.get(request.path)
+        if method is None:
+            path = request.path.decode("latin-1")
+            raise RpcError(Code.UNIMPLEMENTED, f"there is no method {path}")
+        if request.method != b"POST":
+            raise RpcError(Code.INTERNAL, "calls are made by POST")
+        return method
+
+
+def _expire(request: Request) -> None:
+    """End a call whose time is over, and what it has led to."""
+    request.timer = None
+    on_lost, request.on_lost = request.on_lost, None
+    if on_lost is not None:
+        on_lost()
+    _fail(request, RpcError(Code.DEADLINE_EXCEEDED, "the deadline of the call has passed"))
+
+
+class _Pieces:
+    """Reads the messages of a call that come one by one."""
+
+    def __init__(self, request: Request, method: Method, messages: Messages) -> None:
+        self._request = request
+        self._method = method
+        self._messages = messages
+        self._take: Callable[[Message | None], None] = method.answer(request)
+
+    def take(self, data: bytes | None) -> None:
+        """A piece of the body, or None behind the last."""
+        try:
+            if data is None:
+                self._messages.end()
+                self._take(None)
+                return
+            for message in self._messages.feed(data):
+                if self._request.finished:
+                    return
+                self._take(_parsed(self._method.asks, message))
+        except Exception as error:
+            _fail(self._request, error)
+
+
+def _only(method: Method, messages: Messages, body: bytes) -> Message:
+    found = list(messages.feed(body))
+    messages.end()
+    if len(found) != 1:
+        raise RpcError(Code.UNIMPLEMENTED, f"the method takes one message, and {len(found)} came")
+    return _parsed(method.asks, found[0])
+
+
+def _parsed(asks: type[Message], data: bytes) -> Message:
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - takes a while to load
+
+    try:
+        return asks.FromString(data)
+    except DecodeError:
+        raise RpcError(Code.INTERNAL, f"the message is no {asks.DESCRIPTOR.full_name}") from None
+
+
+def _failed_later(failure: Failure, request: Request) -> None:
+    # Once the request is over, there is nobody to tell: what fails now is most likely its own cancelling.
+    if not request.finished:
+        assert isinstance(failure.value, Exception)
+        _fail(request, failure.value)
+
+
+def _fail(request: Request, error: Exception) -> None:
+    from llmdsim.rpc.call import end, fail  # noqa: PLC0415 - protobuf takes a while to load
+
+    if isinstance(error, ApiError | RpcError):
+        fail(request, error)
+    else:
+        log.failure("{path} failed", Failure(error), path=request.path)  # type: ignore[no-untyped-call]
+        end(request, Code.INTERNAL, "Internal server error")
