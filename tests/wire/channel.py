@@ -177,7 +177,8 @@ class UnixTransport(StringTransport):
             self.lost("closed", Failure(ConnectionDone()))
         elif self._write_disconnecting and not self.half_closed:
             self.half_closed = True
-            self.protocol.writeConnectionLost()
+            if IHalfCloseableProtocol.providedBy(self.protocol):
+                self.protocol.writeConnectionLost()
 
     def lost(self, end: str, reason: Failure) -> None:
         if not self.end:

@@ -128,10 +128,9 @@ class HTTP2(Protocol):
         self._reading_call = self._goaway_call = self._linger_call = None
         streams = list(self.streams.values())
         self.streams.clear()
-        self._waiting.clear()
-        self._blocked.clear()
         for stream in streams:
-            stream.drop()
+            self._drop(stream)
+        for stream in streams:
             self.lose(stream.request)
 
     # --- IPushProducer, towards the transport's buffer

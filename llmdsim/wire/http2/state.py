@@ -5,7 +5,7 @@ from __future__ import annotations
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, Event
-from h2.settings import SettingCodes, Settings
+from h2.settings import ChangedSetting, SettingCodes, Settings
 from h2.stream import H2Stream
 from hyperframe.frame import Frame, GoAwayFrame
 
@@ -44,7 +44,8 @@ class ServerConnection(H2Connection):
                 SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_size,
             },
         )
-        self.decoder.max_header_list_size = limits.header_size * HEADERS_TOLD
+        self._most_headers = limits.header_size * HEADERS_TOLD
+        self.decoder.max_header_list_size = self._most_headers
         self._frame_dispatch_table[GoAwayFrame] = self._told_goaway
         self.initiate_connection()
         self.increment_flow_control_window(CONNECTION_WINDOW - self.inbound_flow_control_window)
@@ -68,6 +69,12 @@ class ServerConnection(H2Connection):
         """The frame; unlike h2's own way, the connection goes on."""
         frame = GoAwayFrame(0, last_stream_id=last_stream_id, error_code=error_code, additional_data=data)
         return bytes(frame.serialize())
+
+    def _local_settings_acked(self) -> dict[SettingCodes | int, ChangedSetting]:
+        changed = super()._local_settings_acked()
+        # h2 would hold the client to what it was told.
+        self.decoder.max_header_list_size = self._most_headers
+        return changed
 
     def _told_goaway(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
         event = ConnectionTerminated()
