@@ -38,7 +38,7 @@ class Method(NamedTuple):
 class Calls:
     """Those of one rank: what its site's connections over HTTP/2 ask for (`wire.site.Calls`).
 
-    Its methods load protobuf, which takes a while; they are looked for with the first call.
+    Its methods load protobuf, which takes a while; they are looked for with the first call, or by `load`.
     """
 
     def __init__(self, context: Context) -> None:
@@ -53,6 +53,12 @@ class Calls:
 
             self._methods = methods(self._context)
         return self._methods
+
+    def load(self) -> None:
+        """Load now what the first call, and the first connection it may come by, would wait for."""
+        import llmdsim.wire.http2.connection  # noqa: F401, PLC0415 - takes a while to load
+
+        self._methods = self.methods
 
     # --- for the site
 

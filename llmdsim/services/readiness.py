@@ -108,6 +108,8 @@ class Readiness(Service):
             self._loaded.cancel()
 
     def _open(self) -> None:
+        for rank in self._ranks:
+            rank.calls.load()
         # Nothing made so far will go away, so the collector need not look at it again.
         gc.collect()
         gc.freeze()
