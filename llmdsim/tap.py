@@ -86,6 +86,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     from llmdsim.services.readiness import Readiness  # noqa: PLC0415
     from llmdsim.services.reload import Reload  # noqa: PLC0415
     from llmdsim.services.start_failure import end_start  # noqa: PLC0415
+    from llmdsim.services.tls import TLS, tls_setup  # noqa: PLC0415
     from llmdsim.services.tokenizer import find_tokenizer  # noqa: PLC0415
     from llmdsim.services.watchdog import Watchdog  # noqa: PLC0415
     from llmdsim.web.templates import templates_of  # noqa: PLC0415
@@ -108,22 +109,26 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
     engine_id = str(uuid4())
     try:
         templates = templates_of(config, loaded)
+        setup = tls_setup(config)
+        tls = None if setup is None else TLS(setup, clock)
     except ConfigError as problem:
         raise SystemExit(f"llmdsim: {problem}") from None
     ranks = [Rank(each, loaded.tokenizer, clock, engine_id, templates) for each in configs[:here]]
     listeners = [
-        Listeners(rank.config, rank.sites, inherited, reactor, foreground)
+        Listeners(rank.config, rank.sites, inherited, reactor, foreground, tls)
         for rank, inherited in zip(ranks, sockets, strict=False)
     ]
     held = [
-        HeldListeners(each, inherited, reactor, foreground)
+        HeldListeners(each, inherited, reactor, foreground, tls)
         for each, inherited in zip(configs[here:], sockets[here:], strict=True)
     ]
     twistds_own = is_twistds_own(options.parent or {})
-    server = Server(config, tuple(options.argv), options.file, engine_id, twistds_own, folder)
+    server = Server(config, tuple(options.argv), options.file, engine_id, twistds_own, folder, setup)
     crew = Crew(ranks, held, reactor, logs.destination, server)
     reload = Reload(config, options.file, options.read_again, [rank.context for rank in ranks])
     reload.others.append(lambda: crew.broadcast(b"reload"))
+    if tls is not None:
+        reload.others.append(tls.reload)
     close_ports = lambda: [each.close() for each in listeners]  # noqa: E731
     timeout = config.shutdown_timeout
     drain = Drain(ranks, timeout, clock, reactor, close_ports, exit_code, crew)
@@ -160,4 +165,6 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         ),
     ):
         child.setServiceParent(daemon)  # type: ignore[no-untyped-call]
+    if tls is not None:
+        tls.setServiceParent(daemon)  # type: ignore[no-untyped-call]
     return daemon

@@ -153,9 +153,44 @@ class Config:
     disable_fastapi_docs: bool = option(
         False, "Serve neither /openapi.json nor /docs", group="Server", effective=True
     )
-    ssl_certfile: str = option("", "Certificate file for HTTPS (PEM)", group="Server")
-    ssl_keyfile: str = option("", "Private key file for HTTPS (PEM)", group="Server")
-    self_signed_certs: bool = option(False, "Serve HTTPS with a certificate made at start", group="Server")
+    ssl_certfile: str = option(
+        "",
+        "Certificate file for TLS (PEM), with those that lead to its root; read again when it changes",
+        group="Server",
+        effective=True,
+    )
+    ssl_keyfile: str = option(
+        "", "File of its private key (PEM, not encrypted)", group="Server", effective=True
+    )
+    self_signed_certs: bool = option(
+        False, "Serve TLS with a certificate made at start", group="Server", effective=True
+    )
+    ssl_ca_certs: str = option(
+        "",
+        "File of the CA certificates (PEM) that client certificates must come from; --ssl-cert-reqs says "
+        "whether clients are asked for one",
+        group="Server",
+        effective=True,
+    )
+    ssl_cert_reqs: Literal[0, 1, 2] = option(
+        0,
+        "Client certificates: 0 none is asked for, 1 one that is sent must be good, 2 one must be sent",
+        group="Server",
+        effective=True,
+    )
+    ssl_ciphers: str = option(
+        "",
+        "Ciphers for TLS 1.2, as OpenSSL lists them; unless given, those with forward secrecy and "
+        "authenticated encryption",
+        group="Server",
+        effective=True,
+    )
+    enable_ssl_refresh: bool = option(
+        False,
+        "For vLLM's sake: certificates are read again when they change, with it or without",
+        group="Server",
+        effective=True,
+    )
 
     # -- Model -----------------------------------------------------------------------------------------------
     model: str = option("", "Model to serve; required", env="SIM_MODEL", group="Model", effective=True)

@@ -53,6 +53,11 @@ def _broken(config: Config) -> Iterator[str]:
         yield "--ssl-certfile and --ssl-keyfile: one is given without the other"
     if config.self_signed_certs and config.ssl_certfile:
         yield "--self-signed-certs: cannot be used together with --ssl-certfile and --ssl-keyfile"
+    # Served in the clear, or to nobody, would be worse than not at all.
+    if config.ssl_ca_certs and not (config.ssl_certfile or config.self_signed_certs):
+        yield "--ssl-ca-certs: needs --ssl-certfile and --ssl-keyfile, or --self-signed-certs"
+    if config.ssl_cert_reqs and not config.ssl_ca_certs:
+        yield "--ssl-cert-reqs: needs --ssl-ca-certs, the CAs of the certificates that clients are asked for"
     if config.dataset_url and not config.dataset_path:
         yield "--dataset-url: needs --dataset-path, the file to download to"
     yield from _url("--dataset-url", config.dataset_url)

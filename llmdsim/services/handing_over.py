@@ -15,6 +15,7 @@ from twisted.internet.protocol import Factory
 from llmdsim.config import Config
 from llmdsim.services.listeners import Listeners
 from llmdsim.services.messages import FIRST_SOCKET
+from llmdsim.services.tls import TLS
 from llmdsim.services.unix_socket import adopt_unix_socket
 
 
@@ -24,8 +25,15 @@ class HeldListeners(Listeners):
     Who connects before that process is up waits in the kernel's queue.
     """
 
-    def __init__(self, config: Config, inherited: Sequence[int], reactor: Any, foreground: bool) -> None:
-        super().__init__(config, [Factory()], inherited, reactor, foreground)
+    def __init__(
+        self,
+        config: Config,
+        inherited: Sequence[int],
+        reactor: Any,
+        foreground: bool,
+        tls: TLS | None = None,
+    ) -> None:
+        super().__init__(config, [Factory()], inherited, reactor, foreground, tls)
         self.config = config
         self.inherited = len(inherited)
 

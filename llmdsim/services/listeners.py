@@ -13,7 +13,12 @@ from twisted.application.service import Service
 from twisted.internet import error
 from twisted.internet.address import UNIXAddress
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
-from twisted.internet.endpoints import AdoptedStreamServerEndpoint, UNIXServerEndpoint, serverFromString
+from twisted.internet.endpoints import (
+    AdoptedStreamServerEndpoint,
+    TLSMemoryBIOFactory,
+    UNIXServerEndpoint,
+    serverFromString,
+)
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
@@ -21,6 +26,7 @@ from twisted.python.failure import Failure
 
 from llmdsim.config import Config
 from llmdsim.services.start_failure import StartFailure, give_up_start
+from llmdsim.services.tls import TLS
 from llmdsim.services.unix_socket import adopt_unix_socket, remove_own_remains
 from llmdsim.wire.transport import BACKLOG, use_direct_send
 
@@ -31,7 +37,7 @@ class Listeners(Service):
     """The listening ports of a rank's sites. `inherited` are descriptors of sockets that listen already.
 
     The first of `sites` is the public one; the second, where there is one, is for `--admin-listen`.
-    `foreground` decides how a failure ends the process.
+    `foreground` decides how a failure ends the process. With `tls` all are encrypted but Unix sockets.
     """
 
     def __init__(
@@ -41,17 +47,21 @@ class Listeners(Service):
         inherited: Sequence[int],
         reactor: Any,
         foreground: bool,
+        tls: TLS | None = None,
     ) -> None:
         self._config = config
         self._site, self._admin_site = sites[0], sites[-1]
         self._inherited = inherited
         self._reactor = reactor
         self._foreground = foreground
+        self._tls = tls
         self.ports: list[IListeningPort] = []
         self.admin_ports: list[IListeningPort] = []
         #: Where these are or were, as Twisted tells it.
         self.addresses: list[Any] = []
         self.admin_addresses: list[Any] = []
+        #: Those of them where TLS is spoken.
+        self.encrypted: set[Any] = set()
 
     def privilegedStartService(self) -> None:
         super().privilegedStartService()  # type: ignore[no-untyped-call]
@@ -66,6 +76,7 @@ class Listeners(Service):
             use_direct_send(port)
         self.addresses = [port.getHost() for port in self.ports]
         self.admin_addresses = [port.getHost() for port in self.admin_ports]
+        self.encrypted = {port.getHost() for port in self._all if _encrypts(port)}
 
     @property
     def tcp_port(self) -> int | None:
@@ -112,7 +123,8 @@ class Listeners(Service):
                 self.ports.append(adopt_unix_socket(self._reactor, descriptor, self._site))
             return
         endpoint = AdoptedStreamServerEndpoint(self._reactor, descriptor, family)  # type: ignore[no-untyped-call]
-        self.ports.append(_result(endpoint.listen(self._site), what))  # type: ignore[no-untyped-call]
+        opened = endpoint.listen(self._over_tcp(self._site))  # type: ignore[no-untyped-call]
+        self.ports.append(_result(opened, what))
 
     def _listen(self, flag: str, description: str, site: Factory) -> IListeningPort:
         what = f"{flag} {description}"
@@ -120,7 +132,7 @@ class Listeners(Service):
             endpoint = serverFromString(self._reactor, description)  # type: ignore[no-untyped-call]
             if isinstance(endpoint, UNIXServerEndpoint):
                 remove_own_remains(endpoint._address)
-            opened = endpoint.listen(site)
+            opened = endpoint.listen(self._over_tcp(site) if _is_plain_tcp(description) else site)
         except Exception as problem:
             raise StartFailure(f"{what}: not an endpoint: {_short(problem)}") from None
         return _result(opened, what)
@@ -130,7 +142,8 @@ class Listeners(Service):
         # The IPv6 wildcard takes IPv4 as well; a machine without IPv6 has the other one.
         for interface in [host] if host else ["::", "0.0.0.0"]:
             try:
-                opened = self._reactor.listenTCP(port, self._site, backlog=BACKLOG, interface=interface)
+                site = self._over_tcp(self._site)
+                opened = self._reactor.listenTCP(port, site, backlog=BACKLOG, interface=interface)
             except error.CannotListenError as problem:
                 cause = problem.socketError
                 if not host and interface == "::" and _no_ipv6(cause):
@@ -140,6 +153,9 @@ class Listeners(Service):
                 raise StartFailure(f"cannot listen on {where}: {_short(problem)}") from None
             self.ports.append(opened)
             return
+
+    def _over_tcp(self, site: Factory) -> Factory:
+        return site if self._tls is None else self._tls.encrypted(site)
 
 
 def _result(opened: Deferred[IListeningPort], what: str) -> IListeningPort:
@@ -155,6 +171,17 @@ def _result(opened: Deferred[IListeningPort], what: str) -> IListeningPort:
     if not IListeningPort.providedBy(port):
         raise StartFailure(f"{what}: this kind of endpoint has no port")
     return port
+
+
+def _is_plain_tcp(description: str) -> bool:
+    """Whether an endpoint takes TCP connections, and leaves encryption to us."""
+    kind, _, rest = description.removeprefix("haproxy:").partition(":")
+    return kind not in ("unix", "ssl", "tls") and "domain=UNIX" not in rest
+
+
+def _encrypts(port: Any) -> bool:
+    # None where there is nothing to encrypt with.
+    return TLSMemoryBIOFactory is not None and isinstance(getattr(port, "factory", None), TLSMemoryBIOFactory)
 
 
 def _no_ipv6(cause: object) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from llmdsim.config import Config
+from llmdsim.services.tls import Setup
 
 #: Descriptors of a rank's process beside the standard ones: what it tells, what it logs, and the first of
 #: its listening sockets. What it is told comes by its standard input.
@@ -24,7 +25,7 @@ class Server(NamedTuple):
 
     `config` is what was made of `argv`, the environment and `file`, which may be read again. `engine_id` is
     as in `Rank`, and `twistds_own` says that lines go to a log of twistd's. `tokenizer` is the folder with
-    the tokenizer's files, "" for the built-in one.
+    the tokenizer's files, "" for the built-in one; `tls` is what connections are encrypted by.
     """
 
     config: Config
@@ -33,6 +34,7 @@ class Server(NamedTuple):
     engine_id: str
     twistds_own: bool
     tokenizer: str = ""
+    tls: Setup | None = None
 
 
 class Handover(NamedTuple):

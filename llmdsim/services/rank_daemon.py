@@ -28,6 +28,7 @@ from llmdsim.services.rank_log import RankLog
 from llmdsim.services.readiness import Readiness
 from llmdsim.services.reload import Reload
 from llmdsim.services.start_failure import end_start
+from llmdsim.services.tls import TLS
 from llmdsim.services.tokenizer import load_tokenizer
 from llmdsim.services.watchdog import Watchdog
 from llmdsim.web.templates import templates_of
@@ -43,9 +44,12 @@ def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
     loaded = load_tokenizer(server.tokenizer)
     rank = Rank(config, loaded.tokenizer, clock, server.engine_id, templates_of(config, loaded))
     handing, inherited = handed_over(reactor, handover.sockets, handover.inherited)
-    listeners = Listeners(config, rank.sites, inherited, handing, foreground=True)
+    tls = None if server.tls is None else TLS(server.tls, clock)
+    listeners = Listeners(config, rank.sites, inherited, handing, foreground=True, tls=tls)
     read_again = partial(parse, server.argv, os.environ, server.file)
     reload = Reload(server.config, server.file, read_again, [rank.context])
+    if tls is not None:
+        reload.others.append(tls.reload)
     timeout = config.shutdown_timeout
     drain = Drain([rank], timeout, clock, reactor, listeners.close, exit_code)
 
@@ -78,5 +82,7 @@ def make_rank(handover: Handover, reactor: Any) -> tuple[Daemon, RankControl]:
         Readiness(config, [rank], [listeners], clock, reactor, dataset=dataset.opened, tell=control.ready),
     ):
         service.setServiceParent(daemon)  # type: ignore[no-untyped-call]
+    if tls is not None:
+        tls.setServiceParent(daemon)  # type: ignore[no-untyped-call]
     globalLogBeginner.beginLoggingTo([logs], redirectStandardIO=False)
     return daemon, control

@@ -6,7 +6,7 @@ import gc
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Protocol
 
 from twisted.application.service import Service
@@ -26,12 +26,17 @@ YOUNG = 5000
 
 
 class Opened(Protocol):
-    """Where one rank is to be found: as Twisted's ports tell it, public ones and those for administration."""
+    """Where one rank is to be found: as Twisted's ports tell it, public ones and those for administration.
+
+    `encrypted` are those of both where TLS is spoken.
+    """
 
     @property
     def addresses(self) -> Sequence[Any]: ...
     @property
     def admin_addresses(self) -> Sequence[Any]: ...
+    @property
+    def encrypted(self) -> Set[Any]: ...
 
 
 class Readiness(Service):
@@ -96,6 +101,8 @@ class Readiness(Service):
             )
         if self._warning:
             log.warn("{warning}", warning=self._warning)
+        if config.ssl_ca_certs and not config.ssl_cert_reqs:
+            log.warn("clients are asked for no certificate: --ssl-ca-certs is without --ssl-cert-reqs 1 or 2")
         if config.speed != 1.0:
             log.info("all latencies run {speed:g} times faster than configured", speed=config.speed)
         if config.ignored_flags:
@@ -122,7 +129,7 @@ class Readiness(Service):
                 rank.context.serve_on(tcp_ports[0])
         for listeners in self._listeners:
             for address in listeners.admin_addresses:
-                log.info("administration at {where}", where=_where(address))
+                log.info("administration at {where}", where=self._where(address))
         self._until = self._clock.seconds() + self._config.startup_duration / self._config.speed
         if not self._dataset.called:
             self._hold()
@@ -134,7 +141,7 @@ class Readiness(Service):
         if seconds <= 0:
             self._wait_for_others()
             return
-        where = ", ".join(_where(address) for address in self._addresses)
+        where = ", ".join(self._where(address) for address in self._addresses)
         log.info("loading for {seconds:g} seconds at {where}", seconds=round(seconds, 2), where=where)
         self._loaded = self._clock.callLater(seconds, self._wait_for_others)
         if self._config.startup_serves:
@@ -175,10 +182,13 @@ class Readiness(Service):
         """Tell people where the ranks are."""
         model = json.dumps(self._ranks[0].context.model)
         for address in self._addresses:
-            where = _where(address)
+            where = self._where(address)
             if isinstance(address, UNIXAddress):
                 path = where.removeprefix("unix:")
                 curl = f"curl --unix-socket {shlex.quote(path)} http://localhost"
+            elif where.startswith("https:"):
+                # The certificate is rarely of a CA that curl knows, or of this name.
+                curl = f"curl --insecure {where}"
             else:
                 curl = f"curl {where}"
             body = f'{{"model": {model}, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
@@ -188,6 +198,8 @@ class Readiness(Service):
             if self._config.api_key:
                 # Keys are told to nobody, so the word is for people to replace.
                 line += " -H 'Authorization: Bearer KEY'"
+            if self._config.ssl_cert_reqs == 2 and where.startswith("https:"):
+                line += " --cert CERT --key KEY"
             log.info("ready at {where}", where=where)
             if self._config.log_format == "json":
                 line = JsonLines().line({"log_namespace": __name__, "log_format": "{line}", "line": line})
@@ -196,10 +208,11 @@ class Readiness(Service):
                 # In one piece: others write there too.
                 print(f"{line}\n", end="", file=sys.__stderr__, flush=True)
 
-
-def _where(address: Any) -> str:
-    """An address as people write it."""
-    if isinstance(address, UNIXAddress):
-        return f"unix:{(address.name or b'').decode(errors='replace')}"
-    host = {"::": "localhost", "0.0.0.0": "localhost"}.get(address.host, address.host)
-    return f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
+    def _where(self, address: Any) -> str:
+        """An address as people write it."""
+        if isinstance(address, UNIXAddress):
+            return f"unix:{(address.name or b'').decode(errors='replace')}"
+        host = {"::": "localhost", "0.0.0.0": "localhost"}.get(address.host, address.host)
+        secure = any(address in listeners.encrypted for listeners in self._listeners)
+        scheme = "https" if secure else "http"
+        return f"{scheme}://[{host}]:{address.port}" if ":" in host else f"{scheme}://{host}:{address.port}"

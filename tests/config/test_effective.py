@@ -13,6 +13,7 @@ from llmdsim.config import OPTIONS
 INERT = {
     "config",
     "ec_transfer_config",
+    "enable_ssl_refresh",
     "enforce_eager",
     "log_backtrace_at",
     "mm_processor_kwargs",

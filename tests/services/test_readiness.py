@@ -30,6 +30,7 @@ class Listeners:
     def __init__(self) -> None:
         self.addresses: list[Any] = []
         self.admin_addresses: list[Any] = []
+        self.encrypted: set[Any] = set()
 
 
 class Reactor:
