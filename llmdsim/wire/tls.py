@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from OpenSSL import SSL, crypto
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
@@ -63,7 +64,7 @@ def context_of(
         if cert_reqs:
             _verify(context, material.client_cas)
             context.set_verify(_VERIFY[cert_reqs])
-    except (SSL.Error, crypto.Error, TypeError, ValueError) as problem:
+    except (SSL.Error, crypto.Error, UnsupportedAlgorithm, TypeError, ValueError) as problem:
         raise TLSError(_reason(problem)) from None
 
     def select(connection: SSL.Connection, offered: list[bytes]) -> object:
@@ -84,6 +85,9 @@ def _use(context: SSL.Context, material: Material) -> None:
         raise TLSError("the key is encrypted, and there is no way to give a password") from None
     except Exception as problem:
         raise TLSError(f"the key is no PEM that can be read: {_first_line(problem)}") from None
+    # OpenSSL would drop a certificate that is for another kind of key, without a word.
+    if own.public_key() != key.public_key():
+        raise TLSError("the certificate and the key do not belong together")
     context.use_certificate(own)
     for certificate in others:
         context.add_extra_chain_cert(certificate)
@@ -112,8 +116,6 @@ def _reason(problem: Exception) -> str:
     """What OpenSSL says, in its own words."""
     errors = problem.args[0] if problem.args else ""
     reason = errors[-1][-1] if errors and isinstance(errors, list) else str(problem)
-    if reason == "key values mismatch":
-        return "the certificate and the key do not belong together"
     return f"the certificate or the key cannot be used: {reason}"
 
 

@@ -21,6 +21,8 @@ from llmdsim.config import Config, ConfigError, LoraModule, parse, validate
         {"lora_modules": (LoraModule("a"), LoraModule("b", "", ""), LoraModule("c", "", "m"))},
         {"served_model_name": ("s",), "lora_modules": (LoraModule("a", "", "s"),)},
         {"ssl_certfile": "c", "ssl_keyfile": "k"},
+        {"ssl_certfile": "c", "ssl_keyfile": "k", "ssl_ca_certs": "a", "ssl_cert_reqs": 2},
+        {"self_signed_certs": True, "ssl_ca_certs": "a"},
         {"dataset_path": "d"},
         {"dataset_path": "d", "dataset_url": "https://h/u"},
         {"port": 65535},
@@ -99,6 +101,18 @@ def test_allows(settings: dict[str, object]) -> None:
         (
             {"self_signed_certs": True, "ssl_certfile": "c", "ssl_keyfile": "k"},
             "--self-signed-certs: cannot be used together with --ssl-certfile and --ssl-keyfile",
+        ),
+        (
+            {"ssl_ca_certs": "c"},
+            "--ssl-ca-certs: needs --ssl-certfile and --ssl-keyfile, or --self-signed-certs",
+        ),
+        *(
+            (
+                {"self_signed_certs": True, "ssl_cert_reqs": reqs},
+                "--ssl-cert-reqs: needs --ssl-ca-certs, the CAs of the certificates that clients are "
+                "asked for",
+            )
+            for reqs in (1, 2)
         ),
         (
             {"dataset_path": "d", "dataset_url": "https://user:secret@h/u"},

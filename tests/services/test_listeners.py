@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,15 +16,21 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
+from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactor
 from twisted.logger import capturedLogs
+from twisted.protocols.haproxy._wrapper import HAProxyWrappingFactory
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
 
 from llmdsim.config import parse
 from llmdsim.services import listeners
 from llmdsim.services.listeners import Listeners, raise_file_limit
 from llmdsim.services.start_failure import StartFailure
+from llmdsim.services.tls import TLS, tls_setup
+from llmdsim.wire.tls import Encrypted
 from llmdsim.wire.transport import BACKLOG
+from tests.certificates import CA, write_pair
 
 
 @implementer(IListeningPort)
@@ -32,6 +39,7 @@ class Port:
 
     def __init__(self, what: tuple[Any, ...]) -> None:
         self.what = what
+        self.factory = what[2]
         self.open = True
         self.closed: Deferred[None] | None = None
 
@@ -71,6 +79,13 @@ class Reactor(MemoryReactor):  # type: ignore[misc]
     ) -> Port:
         return self._open(address, "unix", address, factory, wantPID)
 
+    def listenSSL(
+        self, port: int, factory: Factory, contextFactory: Any, backlog: int = 50, interface: str = ""
+    ) -> Port:
+        return self._open(
+            (interface, port), interface, port, TLSMemoryBIOFactory(contextFactory, False, factory)
+        )
+
     def adoptStreamPort(self, fileno: int, family: int, factory: Factory) -> Port:
         return self._open("adopted", "adopted", family, factory)
 
@@ -79,12 +94,15 @@ class Reactor(MemoryReactor):  # type: ignore[misc]
 
 
 class Rig:
-    def __init__(self, *flags: str, inherited: tuple[int, ...] = (), foreground: bool = True) -> None:
+    def __init__(
+        self, *flags: str, inherited: tuple[int, ...] = (), foreground: bool = True, tls: TLS | None = None
+    ) -> None:
         self.reactor = Reactor()
         self.site = Factory()
         config = parse(["--model", "m", *flags], {})
         self.admin_site = Factory()
-        self.listeners = Listeners(config, [self.site, self.admin_site], inherited, self.reactor, foreground)
+        sites = [self.site, self.admin_site]
+        self.listeners = Listeners(config, sites, inherited, self.reactor, foreground, tls)
 
     def start(self) -> list[tuple[Any, ...]]:
         self.listeners.privilegedStartService()
@@ -201,6 +219,51 @@ def test_sockets_of_systemd_are_public() -> None:
     rig.listeners.privilegedStartService()
     assert rig.reactor.where() == [("adopted", socket.AF_INET), ("", 7001)]
     assert [port.what[2] for port in rig.reactor.ports] == [rig.site, rig.admin_site]
+
+
+# --- what is encrypted
+
+
+def self_signed() -> TLS:
+    setup = tls_setup(parse(["--model", "m", "--self-signed-certs"], {}))
+    assert setup is not None
+    return TLS(setup, Clock())
+
+
+@pytest.mark.parametrize("inherits", [False, True])
+def test_every_tcp_port_is_encrypted_and_no_unix_socket_is(inherits: bool) -> None:
+    flags = (
+        *("--listen", "tcp:7000", "--listen", "unix:/s", "--listen", "tcp6:7001", "--port", "7002"),
+        *("--listen", "haproxy:tcp:7003", "--listen", "haproxy:unix:/h"),
+        *("--admin-listen", "tcp:7004", "--admin-listen", "unix:/a"),
+    )
+    rig = Rig(*flags, inherited=(handed_over(),) if inherits else (), tls=self_signed())
+    rig.listeners.privilegedStartService()
+    encrypted = set()
+    for port in rig.reactor.ports:
+        factory = port.factory
+        if isinstance(factory, HAProxyWrappingFactory):
+            # What the proxy tells of a client comes before TLS.
+            factory = factory.wrappedFactory
+        if isinstance(factory, TLSMemoryBIOFactory):
+            # Not Twisted's own, which keeps small writes for the next turn.
+            assert factory.protocol is Encrypted
+            encrypted.add(port.what[1])
+            factory = factory.wrappedFactory
+        assert factory is (rig.admin_site if port in rig.listeners.admin_ports else rig.site)
+    assert encrypted == {socket.AF_INET if inherits else 7002, 7000, 7001, 7003, 7004}
+
+
+def test_where_tls_is_spoken_is_known(tmp_path: Path) -> None:
+    certificate, key = write_pair(tmp_path, CA().issue())
+    endpoint = f"ssl:7000:privateKey={key}:certKey={certificate}"
+    flags = ("--listen", endpoint, "--listen", "unix:/s", "--port", "8000", "--admin-listen", "tcp:7001")
+    plain, encrypting = Rig(*flags), Rig(*flags, tls=self_signed())
+    for rig, expected in ((plain, {7000}), (encrypting, {7000, 7001, 8000})):
+        rig.listeners.privilegedStartService()
+        assert {address[1] for address in rig.listeners.encrypted} == expected
+        # An endpoint with a certificate of its own is not encrypted twice.
+        assert rig.reactor.ports[0].factory.wrappedFactory is rig.site
 
 
 # --- what cannot be opened

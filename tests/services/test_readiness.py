@@ -191,6 +191,44 @@ def test_the_curl_leaves_room_for_a_key_where_it_takes_one(
     assert words[4:] == (["-H", "Authorization: Bearer KEY"] if flags else [])
 
 
+@pytest.mark.parametrize(
+    ("flags", "more"),
+    [((), []), (("--ssl-ca-certs", "c", "--ssl-cert-reqs", "2"), ["--cert", "CERT", "--key", "KEY"])],
+)
+def test_where_tls_is_spoken_the_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], more: list[str]
+) -> None:
+    """The certificate is seldom of a name and a CA that curl knows."""
+    rig = ReadinessRig(
+        monkeypatch, tcp("::"), tcp("::1", 9), UNIXAddress(b"/s"), flags=("--self-signed-certs", *flags)
+    )
+    rig.listeners.encrypted.add(tcp("::"))
+    rig.listeners.admin_addresses += [tcp("::", 10), tcp("::1", 11)]
+    rig.listeners.encrypted.add(tcp("::", 10))
+    with capturedLogs() as logged:
+        secure, plain, unix = (line.partition(" - try: ")[::2] for line in rig.run())
+    assert secure[0] == 'llmdsim serves "m" at https://localhost:8000'
+    words = shlex.split(secure[1])
+    assert words[:4] == ["curl", "--insecure", "https://localhost:8000/v1/chat/completions", "-d"]
+    assert words[5:] == more
+    for told, curl in (plain, unix):
+        assert "https" not in told + curl
+        assert "--cert" not in curl
+    lines = [event["log_format"].format(**event) for event in logged]
+    assert "administration at https://localhost:10" in lines
+    assert "administration at http://[::1]:11" in lines
+
+
+@pytest.mark.parametrize(("reqs", "warned"), [("0", True), ("1", False), ("2", False)])
+def test_cas_of_clients_that_are_asked_for_nothing_are_warned_about(
+    monkeypatch: pytest.MonkeyPatch, reqs: str, warned: bool
+) -> None:
+    flags = ("--self-signed-certs", "--ssl-ca-certs", "c", "--ssl-cert-reqs", reqs)
+    logged = ReadinessRig(monkeypatch, tcp("::"), flags=flags).start()
+    told = "clients are asked for no certificate: --ssl-ca-certs is without --ssl-cert-reqs 1 or 2"
+    assert (told in [event["log_format"].format(**event) for event in logged]) is warned
+
+
 @pytest.mark.parametrize(("speed", "told"), [("3", "1.33"), ("1", "4"), ("0.001", "4000")])
 def test_the_seconds_of_a_start_are_told_as_people_write_them(
     monkeypatch: pytest.MonkeyPatch, speed: str, told: str
