@@ -28,7 +28,7 @@ RUN twistd --help > /dev/null && llmdsim --version \
 USER 65532:65532
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-# Finds the port among the flags of process 1. Where that is not enough (a port set by a file, TLS, another address):
+# Finds the port and TLS among the flags of process 1. Where that is not enough (set by a file, another address):
 # docker run -e LLMDSIM_HEALTH_URL=https://127.0.0.1:8443/health ...
-HEALTHCHECK --interval=15s --timeout=5s --start-period=15s --retries=3 CMD ["python", "-I", "-c", "import os, re, ssl, urllib.request as r; r.build_opener(r.ProxyHandler({}), r.HTTPSHandler(context=ssl._create_unverified_context())).open(os.environ.get('LLMDSIM_HEALTH_URL') or 'http://127.0.0.1:%s/health' % ['8000', *re.findall('--port.([0-9]+)', open('/proc/1/cmdline').read())][-1], timeout=4)"]
+HEALTHCHECK --interval=15s --timeout=5s --start-period=15s --retries=3 CMD ["python", "-I", "-c", "import os, re, ssl, urllib.request as r; r.build_opener(r.ProxyHandler({}), r.HTTPSHandler(context=ssl._create_unverified_context())).open(os.environ.get('LLMDSIM_HEALTH_URL') or (lambda line: 'http%s://127.0.0.1:%s/health' % ('s' * bool(re.search('--(self.signed|ssl.certfile)', line)), ['8000', *re.findall('--port.([0-9]+)', line)][-1]))(open('/proc/1/cmdline').read()), timeout=4)"]
 ENTRYPOINT ["llmdsim"]

@@ -4,6 +4,7 @@ import http.server
 import json
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from llmdsim.config import parse
+from tests.certificates import CA, write_pair
 
 ROOT = Path(__file__).parent.parent
 
@@ -199,6 +201,24 @@ def test_the_address_can_be_said(server: Any, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{server.server_port}/ready"
     assert health_check(tmp_path / "none", {"LLMDSIM_HEALTH_URL": url}) == 0
     assert server.asked == ["/ready"]
+
+
+@pytest.mark.parametrize("flags", [b"--self-signed-certs", b"--ssl-certfile\0c\0--ssl-keyfile\0k"])
+def test_tls_is_found_among_the_flags(tmp_path: Path, flags: bytes) -> None:
+    process_1 = tmp_path / "cmdline"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*write_pair(tmp_path, CA().issue()))
+    with http.server.HTTPServer(("127.0.0.1", 0), Health) as listening:
+        answering: Any = listening
+        answering.status, answering.asked = 200, []
+        listening.socket = context.wrap_socket(listening.socket, server_side=True)
+        thread = threading.Thread(target=listening.serve_forever, args=(0.02,))
+        thread.start()
+        process_1.write_bytes(b"llmdsim\0--port\0%d\0%b\0" % (listening.server_port, flags))
+        assert health_check(process_1, {}) == 0
+        listening.shutdown()
+        thread.join()
+    assert answering.asked == ["/health"]
 
 
 def test_nobody_listening_is_unhealthy(server: Any, tmp_path: Path) -> None:

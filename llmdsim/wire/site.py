@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from twisted.internet.interfaces import IProtocolNegotiationFactory
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from llmdsim.wire.known_heads import KnownHeads
 from llmdsim.wire.limits import Limits
@@ -15,6 +17,9 @@ from llmdsim.wire.request import Request
 from llmdsim.wire.sniffing import Sniffing
 
 log = Logger()
+
+#: What TLS is to agree on, by ALPN, in the order in which we prefer it.
+PROTOCOLS = (b"http/1.1",)
 
 
 class Connection(Protocol):
@@ -55,6 +60,7 @@ class Calls(Protocol):
         """Answer it with an error that HTTP has this status for."""
 
 
+@implementer(IProtocolNegotiationFactory)
 class Site(Factory):
     """`handle` is given each complete request; `error_body` makes the body of errors the protocols give.
 
@@ -107,6 +113,10 @@ class Site(Factory):
                 log.failure("the end of a request could not be noted")
         if request.account is not None:
             request.account = None  # what it knows leads back to the request
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """What Twisted's own TLS, that of `ssl:` endpoints, is to agree on."""
+        return list(PROTOCOLS)
 
     def start(self) -> None:
         """Begin to watch over time-outs."""

@@ -14,8 +14,7 @@ from twisted.internet.protocol import Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from zope.interface import implementer
 
-#: What is offered by ALPN, in the order in which it is preferred.
-PROTOCOLS = (b"http/1.1",)
+from llmdsim.wire.site import PROTOCOLS
 
 #: For TLS 1.2, unless others are asked for: forward secrecy and authenticated encryption, as HTTP/2 demands.
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -83,8 +82,8 @@ def _use(context: SSL.Context, material: Material) -> None:
         key = load_pem_private_key(material.key, None, unsafe_skip_rsa_key_validation=True)
     except TypeError:
         raise TLSError("the key is encrypted, and there is no way to give a password") from None
-    except Exception as problem:
-        raise TLSError(f"the key is no PEM that can be read: {_first_line(problem)}") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise TLSError("the key is no PEM that can be read") from None
     # OpenSSL would drop a certificate that is for another kind of key, without a word.
     if own.public_key() != key.public_key():
         raise TLSError("the certificate and the key do not belong together")
@@ -96,7 +95,7 @@ def _use(context: SSL.Context, material: Material) -> None:
 
 def _verify(context: SSL.Context, client_cas: bytes) -> None:
     store: Any = context.get_cert_store()
-    for certificate in _certificates(client_cas, "the CA certificates of clients"):
+    for certificate in _certificates(client_cas, "the CA of clients"):
         store.add_cert(crypto.X509.from_cryptography(certificate))
         context.add_client_ca(certificate)
 
@@ -104,12 +103,8 @@ def _verify(context: SSL.Context, client_cas: bytes) -> None:
 def _certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
-    except ValueError as problem:
-        raise TLSError(f"{what}: no PEM that can be read: {_first_line(problem)}") from None
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]
+    except ValueError:
+        raise TLSError(f"{what} is no PEM that can be read") from None
 
 
 def _reason(problem: Exception) -> str:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from llmdsim.wire.site import PROTOCOLS
 from tests.integration.client import eventually
 from tests.integration.daemon import Daemon, free_port
 
@@ -96,6 +97,17 @@ def connected(port: int) -> ssl.SSLSocket:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=10))
+
+
+@pytest.mark.parametrize("offered", [["h2", "http/1.1"], ["http/1.1"]])
+def test_a_client_that_offers_protocols_is_served(port: int, offered: list[str]) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(offered)
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=10)) as client:
+        ours = [protocol.decode() for protocol in PROTOCOLS]
+        assert client.selected_alpn_protocol() == next(each for each in ours if each in offered)
 
 
 @pytest.mark.parametrize(

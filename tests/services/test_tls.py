@@ -238,7 +238,7 @@ def test_half_of_a_pair_is_waited_for_without_a_word(rig: TLSRig, first: str) ->
 BAD = [
     ({"certificates": SECOND.certificates}, "the certificate and the key do not belong together"),
     ({"key": b""}, "the key is no PEM"),
-    ({"certificates": FIRST.certificates[:100]}, "the certificate: no PEM"),
+    ({"certificates": FIRST.certificates[:100]}, "the certificate is no PEM"),
     ({"key": b"x" * (MOST + 1)}, "is over"),
 ]
 
@@ -336,7 +336,7 @@ def test_cas_of_clients_change_too(tmp_path: Path) -> None:
     before = rig.tls._encryption.context
     cas.write_bytes(b"nothing")
     (line,) = rig.look(3)
-    assert "the CA certificates of clients: no PEM" in line
+    assert "the CA of clients is no PEM" in line
     assert rig.tls._encryption.context is before
     cas.write_bytes(CA("other").pem)
     assert len(rig.look(3)) == 1

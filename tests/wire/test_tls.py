@@ -74,9 +74,9 @@ SMALL = ROOT.issue(key=rsa.generate_private_key(65537, 1024))
         (PAIR._replace(key=b""), "the key is no PEM that can be read"),
         (PAIR._replace(key=PAIR.key[:-40]), "the key is no PEM that can be read"),
         (PAIR._replace(key=PAIR.certificates), "the key is no PEM that can be read"),
-        (PAIR._replace(certificates=b""), "the certificate: no PEM that can be read"),
-        (PAIR._replace(certificates=PAIR.certificates[:-40]), "the certificate: no PEM that can be read"),
-        (PAIR._replace(certificates=PAIR.key), "the certificate: no PEM that can be read"),
+        (PAIR._replace(certificates=b""), "the certificate is no PEM that can be read"),
+        (PAIR._replace(certificates=PAIR.certificates[:-40]), "the certificate is no PEM that can be read"),
+        (PAIR._replace(certificates=PAIR.key), "the certificate is no PEM that can be read"),
         (SMALL, "cannot be used: ee key too small"),
         (
             PAIR._replace(key=key_pem(ec.generate_private_key(ec.SECP384R1()))),
@@ -222,7 +222,7 @@ def test_several_cas_may_be_trusted(client_context: ssl.SSLContext) -> None:
 
 
 def test_cas_that_are_none_are_told() -> None:
-    with pytest.raises(TLSError, match="the CA certificates of clients: no PEM that can be read"):
+    with pytest.raises(TLSError, match="the CA of clients is no PEM that can be read"):
         context_of(PAIR._replace(client_cas=b"nothing"), 1)
 
 
@@ -312,6 +312,24 @@ def test_a_client_that_does_not_read_is_waited_for() -> None:
 
 
 # --- ends
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_an_idle_connection_is_ended_whether_its_client_agrees_or_not(answers: bool) -> None:
+    """TLS would wait for an answer to its own end, and who gives none would hold a connection for ever."""
+    server = Server(whole, Limits(idle_time=PATIENCE))
+    silent, served = connect(server).shake_hands(), connect(server).shake_hands().send(get())
+    served.read()
+    server.wait(PATIENCE + 1.25)
+    for client in (silent, served):
+        assert client.read() == b"<closed>"
+        if answers:
+            client.tls.unwrap()
+            client.exchange()
+    server.wait(0 if answers else LINGER_SECONDS)
+    server.settle()
+    assert [silent.fate, served.fate] == ["closed"] * 2
+    assert server.site.connections == set()
 
 
 def test_closing_is_told_in_tlss_terms() -> None:
