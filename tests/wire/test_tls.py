@@ -6,6 +6,7 @@ import ssl
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -119,8 +120,11 @@ def test_tls_before_1_2_is_refused(version: ssl.TLSVersion) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = context.maximum_version = version
-    with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
-        connect(context=context).shake_hands()
+    # Even where its ciphers would be good enough for us.
+    for ciphers in ("", "ALL:@SECLEVEL=0"):
+        client = TLSClient(Server(whole), Encryption(context_of(PAIR, ciphers=ciphers)), context)
+        with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+            client.shake_hands()
 
 
 @pytest.mark.parametrize(
@@ -135,6 +139,15 @@ def test_newer_tls_is_spoken_with_ciphers_that_http2_allows(version: ssl.TLSVers
     assert cipher is not None
     assert cipher[0].startswith("TLS_" if told == "TLSv1.3" else "ECDHE-")
     assert "GCM" in cipher[0] or "CHACHA20" in cipher[0]
+
+
+def test_ciphers_that_http2_forbids_are_not_had_unless_asked_for() -> None:
+    context = trusting()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE-ECDSA-AES128-SHA256")
+    with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):
+        connect(context=context).shake_hands()
+    TLSClient(Server(whole), Encryption(context_of(PAIR, ciphers="ALL")), context).shake_hands()
 
 
 def test_ciphers_may_be_chosen() -> None:
@@ -390,6 +403,34 @@ def test_who_speaks_something_else_is_let_go_without_a_word(sent: bytes) -> None
     assert (client.fate, server.requests, server.site.connections) == ("closed", [], set())
     assert b"HTTP" not in client.transport.value()
     assert logged == []
+
+
+def test_handshakes_that_are_damaged_on_the_way_do_no_harm() -> None:
+    random = Random(7)
+    server, encryption = Server(whole), Encryption(context_of(PAIR._replace(client_cas=ROOT.pem), 1))
+    with capturedLogs() as logged:
+        for _ in range(300):
+            client = TLSClient(server, encryption)
+            damaged = random.randrange(3)
+            for flight in range(3):
+                try:
+                    client.tls.do_handshake()
+                except ssl.SSLError:
+                    pass
+                data = bytearray(client._leaving.read())
+                if flight == damaged and data:
+                    for _ in range(random.randint(1, 5)):
+                        data[random.randrange(len(data))] = random.randrange(256)
+                if data:
+                    client.transport.arrive(bytes(data))
+                client._arrived.write(client.transport.value())
+                client.transport.clear()
+            server.settle()
+    assert logged == []
+    server.site.stop()
+    server.wait(LINGER_SECONDS)
+    server.settle()
+    assert server.site.connections == set()
 
 
 def test_garbage_after_the_handshake_ends_the_connection() -> None:
