@@ -19,7 +19,7 @@ from llmdsim.wire.sniffing import Sniffing
 log = Logger()
 
 #: What TLS is to agree on, by ALPN, in the order in which we prefer it.
-PROTOCOLS = (b"http/1.1",)
+PROTOCOLS = (b"h2", b"http/1.1")
 
 
 class Connection(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.interfaces import IProtocol
+from twisted.internet.interfaces import IProtocol, ISSLTransport
 from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
 
@@ -79,6 +79,10 @@ class Sniffing(Protocol):
 
     def close(self) -> None:
         """End the connection."""
+        tls = ISSLTransport.providedBy(self.transport)
         self.transport.loseConnection()
+        if tls:
+            # It would wait for the client to agree, which that may never do.
+            self.transport.transport.loseConnection()
 
     close_if_idle = close

@@ -13,10 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import grpc
 import openai
 import pytest
 from cryptography import x509
 
+from llmdsim.rpc.pb.vllm_engine_pb2 import HealthCheckRequest, HealthCheckResponse
 from tests.certificates import CA, serial, write_pair
 from tests.integration.client import PATIENCE, Connection, eventually
 from tests.integration.daemon import Daemon, run
@@ -98,12 +100,14 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 # --- clients
 
 
-@pytest.mark.parametrize("version", ["--http2", "--http1.1", "--no-alpn"])
-def test_curl(server: Server, version: str) -> None:
-    for host, port in (("localhost", server.port), ("localhost", server.port + 1)):
-        done = server.curl(version, f"https://{host}:{port}/version")
+@pytest.mark.parametrize(
+    ("version", "spoken"), [("--http2", "2"), ("--http1.1", "1.1"), ("--no-alpn", "1.1")]
+)
+def test_curl(server: Server, version: str, spoken: str) -> None:
+    for port in (server.port, server.port + 1):
+        done = server.curl(version, "-w", " over %{http_version}", f"https://localhost:{port}/version")
         assert (done.returncode, done.stderr) == (0, "")
-        assert "version" in done.stdout
+        assert done.stdout == f'{{"version":"0.33.0"}} over {spoken}'
 
 
 def test_curl_with_tls_1_1_is_refused(server: Server) -> None:
@@ -111,9 +115,10 @@ def test_curl_with_tls_1_1_is_refused(server: Server) -> None:
     assert (done.returncode, done.stdout) == (35, "")
 
 
-def test_openais_client(server: Server) -> None:
+@pytest.mark.parametrize("http2", [False, True])
+def test_openais_client(server: Server, http2: bool) -> None:
     with (
-        openai.DefaultHttpxClient(verify=server.trusting(), trust_env=False) as http,
+        openai.DefaultHttpxClient(verify=server.trusting(), trust_env=False, http2=http2) as http,
         openai.OpenAI(
             base_url=f"https://localhost:{server.port}/v1", api_key="none", http_client=http, max_retries=0
         ) as client,
@@ -126,6 +131,18 @@ def test_openais_client(server: Server) -> None:
             model="m", prompt="a", max_tokens=3, stream=True, extra_body={"ignore_eos": True}
         )
         assert len(list(stream)) == 3
+
+
+def test_grpc(server: Server) -> None:
+    for port in (server.port, server.port + 1):
+        trusting = grpc.ssl_channel_credentials(server.ca.pem)
+        with grpc.secure_channel(f"localhost:{port}", trusting) as channel:
+            check: Any = channel.unary_unary(
+                "/vllm.grpc.engine.VllmEngine/HealthCheck",
+                HealthCheckRequest.SerializeToString,
+                HealthCheckResponse.FromString,
+            )
+            assert check(HealthCheckRequest(), timeout=PATIENCE).healthy
 
 
 def test_the_start_tells_the_scheme(server: Server) -> None:
