@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from llmdsim.web.context import Context
-from llmdsim.web.errors import ApiError
+from llmdsim.web.errors import ApiError, shutting_down
 from llmdsim.wire.grpc import CONTENT_TYPE, Code, Messages, RpcError, timeout
 from llmdsim.wire.request import Request
 
@@ -27,12 +28,13 @@ class Method(NamedTuple):
     that asks. What it raises, or a Deferred it returns fails with, is the answer: ApiError and RpcError as
     they say, anything else INTERNAL; the Deferred is cancelled if the client leaves. Where messages come one
     by one (`streamed`) it is given the request alone and returns what takes each of them, and None behind the
-    last.
+    last. Calls that are `endless` go on for as long as the client likes, and are ended when the server is.
     """
 
     asks: type[Message]
     answer: Callable[..., Any]
     streamed: bool = False
+    endless: bool = False
 
 
 class Calls:
@@ -44,6 +46,8 @@ class Calls:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._methods: dict[bytes, Method] | None = None
+        #: Those under way that would never end.
+        self._endless: WeakSet[Request] = WeakSet()
 
     @property
     def methods(self) -> dict[bytes, Method]:
@@ -59,6 +63,11 @@ class Calls:
         import llmdsim.wire.http2.connection  # noqa: F401, PLC0415 - takes a while to load
 
         self._methods = self.methods
+
+    def end_endless(self) -> None:
+        """End the calls that would keep the server from ending."""
+        for request in list(self._endless):
+            _cut_off(request, shutting_down())
 
     # --- for the site
 
@@ -79,6 +88,8 @@ class Calls:
             if seconds is not None:
                 request.timer = self._context.turns.clock.callLater(seconds, _expire, request)
             method = self._find(request)
+            if method.endless:
+                self._endless.add(request)
             messages = Messages(request.headers, self._context.config.max_request_body_size_mb << 20)
             if method.streamed:
                 request.on_body = _Pieces(request, method, messages).take
@@ -106,12 +117,19 @@ class Calls:
 
 
 def _expire(request: Request) -> None:
-    """End a call whose time is over, and what it has led to."""
+    """End a call whose time is over."""
     request.timer = None
+    _cut_off(request, RpcError(Code.DEADLINE_EXCEEDED, "the deadline of the call has passed"))
+
+
+def _cut_off(request: Request, error: ApiError | RpcError) -> None:
+    """End a call, and what it has led to."""
+    if request.finished:
+        return
     on_lost, request.on_lost = request.on_lost, None
     if on_lost is not None:
         on_lost()
-    _fail(request, RpcError(Code.DEADLINE_EXCEEDED, "the deadline of the call has passed"))
+    _fail(request, error)
 
 
 class _Pieces:

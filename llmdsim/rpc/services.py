@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from llmdsim.rpc.calls import Method
 from llmdsim.rpc.engine_service import EngineService
+from llmdsim.rpc.health import Health
+from llmdsim.rpc.reflection import VERSIONS, Reflection
 from llmdsim.web.context import Context
+
+ENGINE, HEALTH = "vllm.grpc.engine.VllmEngine", "grpc.health.v1.Health"
+
+
+class Service(Protocol):
+    """What has methods."""
+
+    def methods(self) -> Mapping[str, Method]:
+        """By name."""
 
 
 def methods(context: Context) -> dict[bytes, Method]:
     """Every method of one rank."""
-    found: dict[bytes, Method] = {}
-    for service, name in ((EngineService(context), "vllm.grpc.engine.VllmEngine"),):
-        for method_name, method in service.methods().items():
-            found[f"/{name}/{method_name}".encode()] = method
-    return found
+    names = (ENGINE, HEALTH, *VERSIONS)
+    services: dict[str, Service] = {ENGINE: EngineService(context), HEALTH: Health(context, names)}
+    services |= {name: Reflection(pb, names) for name, pb in VERSIONS.items()}
+    return {
+        f"/{name}/{method_name}".encode(): method
+        for name, service in services.items()
+        for method_name, method in service.methods().items()
+    }

@@ -109,6 +109,8 @@ class Drain(Service):
                 return
             # Replies that slow readers have still to take have the rest of the time.
             self._flush_until = max(now + FLUSH, self._deadline)
+            for rank in self._ranks:
+                rank.calls.end_endless()
             for site in self._sites:
                 site.close_idle()
         # A request that was being prepared may have come to run since.

@@ -86,9 +86,7 @@ class HTTP1(Protocol):
             self._pump()
 
     def connectionLost(self, reason: object = None) -> None:
-        self._site.connections.discard(self)
-        if self._site.tells_connections:
-            log.debug("{client} disconnected", client=self.peer, v=5)
+        self._site.disconnected(self)
         self._closing = True
         self._found.clear()
         self._held.clear()

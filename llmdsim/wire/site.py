@@ -28,6 +28,10 @@ class Connection(Protocol):
     transport: Any
 
     @property
+    def peer(self) -> str:
+        """The client's address and port, or `unix`."""
+
+    @property
     def busy(self) -> bool:
         """Whether there is a request to answer, or an answer that is not wholly sent."""
 
@@ -103,6 +107,18 @@ class Site(Factory):
 
     def buildProtocol(self, addr: object) -> Sniffing:
         return Sniffing(self)
+
+    def connected(self, connection: Connection) -> None:
+        """There is a new connection."""
+        self.connections.add(connection)
+        if self.tells_connections:
+            log.debug("{client} connected", client=connection.peer, v=5)
+
+    def disconnected(self, connection: Connection) -> None:
+        """A connection is no more."""
+        self.connections.discard(connection)
+        if self.tells_connections:
+            log.debug("{client} disconnected", client=connection.peer, v=5)
 
     def tell_ended(self, request: Request) -> None:
         """The response of `request` is complete, or its client has left."""

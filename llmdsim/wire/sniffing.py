@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IProtocol, ISSLTransport
 from twisted.internet.protocol import Protocol
-from twisted.logger import Logger
 
 from llmdsim.wire.http1 import HTTP1
 from llmdsim.wire.http2.frames import PREFACE
@@ -14,8 +13,6 @@ from llmdsim.wire.peer import peer_name
 
 if TYPE_CHECKING:
     from llmdsim.wire.site import Site
-
-log = Logger()
 
 
 class Sniffing(Protocol):
@@ -30,9 +27,7 @@ class Sniffing(Protocol):
         self._began = site.now
 
     def connectionMade(self) -> None:
-        self._site.connections.add(self)
-        if self._site.tells_connections:
-            log.debug("{client} connected", client=peer_name(self.transport), v=5)
+        self._site.connected(self)
         set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
         if set_no_delay is not None:
             set_no_delay(True)
@@ -48,9 +43,7 @@ class Sniffing(Protocol):
             self._leave_to(HTTP1(self._site), first)
 
     def connectionLost(self, reason: object = None) -> None:
-        self._site.connections.discard(self)
-        if self._site.tells_connections:
-            log.debug("{client} disconnected", client=peer_name(self.transport), v=5)
+        self._site.disconnected(self)
 
     def _leave_to_http2(self, first: bytes) -> None:
         from llmdsim.wire.http2.connection import HTTP2  # noqa: PLC0415 - takes a while to load
@@ -68,6 +61,11 @@ class Sniffing(Protocol):
             protocol.dataReceived(first)
 
     # --- what the site asks for
+
+    @property
+    def peer(self) -> str:
+        """The client's address and port, or `unix`."""
+        return peer_name(self.transport)
 
     def check_time(self, now: float, patience: float) -> None:
         """End a connection that has said nothing for `patience` seconds."""

@@ -42,7 +42,7 @@ def test_a_request_that_was_refused_is_not_told() -> None:
 def test_connections_are_told_at_trace_level() -> None:
     with LoggedRank("-v", "5") as rig:
         rig.connect().rst()
-        assert of("http1", rig.log.lines) == ["192.168.1.1:54321 connected", "192.168.1.1:54321 disconnected"]
+        assert of("site", rig.log.lines) == ["192.168.1.1:54321 connected", "192.168.1.1:54321 disconnected"]
     with LoggedRank("-v", "4") as rig:
         rig.connect().rst()
         assert rig.log.lines == []
@@ -72,4 +72,4 @@ def test_the_port_for_administration_is_logged_as_well() -> None:
             ["request:", "GET", "/admin/config"],
             ["response:", "200", "to"],
         ]
-        assert len(of("http1", rig.log.lines)) >= 2
+        assert len(of("site", rig.log.lines)) >= 2

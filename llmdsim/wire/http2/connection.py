@@ -116,9 +116,7 @@ class HTTP2(Protocol):
             self._read()
 
     def connectionLost(self, reason: object = None) -> None:
-        self.site.connections.discard(self)
-        if self.site.tells_connections:
-            log.debug("{client} disconnected", client=self.peer, v=5)
+        self.site.disconnected(self)
         self._closing = True
         self._in.clear()
         self._out.clear()
