@@ -7,6 +7,8 @@ PORT ?= 8000
 ARGS ?=
 ROUTER ?= ../llm-d-router
 ROUTER_ARGS ?=
+H2SPEC ?= h2spec
+H2LOAD ?=
 PYTEST_ARGS ?=
 WORKERS ?= auto
 BENCH_ARGS ?=
@@ -24,16 +26,17 @@ TARGETARCH ?=
 PY = .venv/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help run test lint types unit integration conformance-router build build-image image-build bench options protos clean distclean
+.PHONY: help run test lint types unit integration conformance-router conformance-http2 build build-image image-build bench options protos clean distclean
 
 help: ## list the targets and variables
 	@echo 'Targets:'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
 	@echo 'Variables, with their present values (make run PORT=8001 MODEL=my-model):'
 	@echo '  PYTHON=$(PYTHON)  makes .venv; 3.11 or newer'
 	@echo '  MODEL=$(MODEL)  PORT=$(PORT)  ARGS=$(ARGS)  for run; ARGS takes any flags'
 	@echo '  PYTEST_ARGS=$(PYTEST_ARGS)  BENCH_ARGS=$(BENCH_ARGS)  WORKERS=$(WORKERS)  0 runs tests one by one'
 	@echo '  ROUTER=$(ROUTER)  ROUTER_ARGS=$(ROUTER_ARGS)  for conformance-router: a checkout of llm-d/llm-d-router'
+	@echo '  H2SPEC=$(H2SPEC)  H2LOAD=$(H2LOAD)  for conformance-http2: the commands; none is loaded without H2LOAD'
 	@echo '  MINUTES=$(MINUTES)  SOAK_ARGS=$(SOAK_ARGS)  for soak'
 	@echo '  IMG=$(IMG)  from REGISTRY, IMAGE_TAG_BASE, SIM_TAG'
 	@echo '  TARGETOS=$(TARGETOS)  TARGETARCH=$(TARGETARCH)  the image platform; empty TARGETARCH: that of this machine'
@@ -60,6 +63,9 @@ integration: .venv/.test-installed ## the tests that start a daemon
 
 conformance-router: .venv/.test-installed ## what llm-d-router makes of our KV events; takes Go and its checkout in ROUTER
 	$(PY) -m tests.conformance.router.run --router '$(ROUTER)' $(ROUTER_ARGS)
+
+conformance-http2: .venv/.test-installed ## what h2spec makes of our HTTP/2, and h2load where H2LOAD names it
+	$(PY) -m tests.conformance.http2.run --h2spec '$(H2SPEC)' --h2load '$(H2LOAD)'
 
 build: .venv/.test-installed ## wheel and source archive into dist/
 	$(PY) -m hatchling build -d dist
