@@ -334,6 +334,7 @@ class HTTP2(Protocol):
         stream.complete = True
         request = stream.request
         if request.finished:
+            stream.request_ended()
             return
         if request.on_body is not None:
             request.on_body(None)

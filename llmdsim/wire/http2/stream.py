@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from h2.errors import ErrorCodes
 from h2.stream import H2Stream
 
 from llmdsim.wire.http2.frames import data_head
 from llmdsim.wire.http2.heads import listed, response_headers
+from llmdsim.wire.limits import LINGER_SECONDS
 from llmdsim.wire.request import Request
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Stream:
         "_h2",
         "_head_sent",
         "_kept",
+        "_linger_call",
         "_over",
         "_state",
         "body",
@@ -49,6 +51,8 @@ class Stream:
         #: The response is written, and is to end when what is kept has been sent.
         self._over = False
         self._kept = bytearray()
+        #: The response has been sent before all of the request came: the rest is read for a while yet.
+        self._linger_call: Any = None
         self.request: Request
         #: Whether it is the site's `calls` that answer the request.
         self.is_call = False
@@ -174,6 +178,20 @@ class Stream:
         self._over = True
         self._connection.kept -= len(self._kept)
         self._kept.clear()
+        if self._linger_call is not None:
+            self._linger_call.cancel()
+            self._linger_call = None
+
+    def request_ended(self) -> None:
+        """The last of a request has come that was answered before."""
+        if self._linger_call is not None:
+            self._connection.stream_over(self)
+
+    def _end_lingering(self) -> None:
+        # The rest of the request is not wanted (RFC 9113 8.1).
+        self._linger_call = None
+        self._connection.send_reset(self.id, ErrorCodes.NO_ERROR)
+        self._connection.stream_over(self)
 
     def _end(self) -> None:
         trailers = self.request.trailers
@@ -182,7 +200,8 @@ class Stream:
             connection.send_headers(self.id, listed(trailers), end=True)
         else:
             connection.send_end(self.id)
-        if not self.complete:
-            # The rest of the request is not wanted (RFC 9113 8.1).
-            connection.send_reset(self.id, ErrorCodes.NO_ERROR)
-        connection.stream_over(self)
+        if self.complete:
+            connection.stream_over(self)
+        else:
+            # Some clients, curl 7.88 for one, lose an answer that a RST_STREAM comes right behind.
+            self._linger_call = connection.site.clock.callLater(LINGER_SECONDS, self._end_lingering)

@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 from llmdsim.wire.http1 import HTTP1
 from llmdsim.wire.http2.connection import GOAWAY_SECONDS, HTTP2
 from llmdsim.wire.http2.frames import PREFACE
-from llmdsim.wire.limits import MAX_HEADERS, Limits
+from llmdsim.wire.limits import LINGER_SECONDS, MAX_HEADERS, Limits
 from llmdsim.wire.request import Request
 from llmdsim.wire.sniffing import Sniffing
 from tests.wire.channel import Server, get, streamed, whole
@@ -226,11 +226,44 @@ def test_bodies_are_limited(told: bool) -> None:
     if not told:
         client.send(stream, b"x" * 100_001)
     client.flush()
-    assert client.answers[stream].status == 413
-    # The rest is not wanted, and what comes nevertheless does no harm.
-    assert client.answers[stream].reset in ((ErrorCodes.NO_ERROR,) if told else (ErrorCodes.NO_ERROR, None))
+    answer = client.answers[stream]
+    assert (answer.status, answer.ended, answer.reset) == (413, True, None)
     assert client.get().status == 200
-    assert client.client.protocol._held == 0
+    if told:
+        # The rest is not wanted, and what comes nevertheless does no harm.
+        client.send(stream, b"x" * 50_000, end=False)
+        client.flush()
+        server.wait(LINGER_SECONDS)
+        client.flush()
+        assert answer.reset == ErrorCodes.NO_ERROR
+    assert client.get().status == 200
+    protocol = client.client.protocol
+    assert (protocol._held, protocol.streams, protocol.h2.streams) == (0, {}, {})
+
+
+@pytest.mark.parametrize("end", ["request", "reset", "connection"])
+def test_a_client_ends_a_request_that_was_refused(end: str) -> None:
+    """Until then it may send on, and nothing is left to be done later."""
+    server = Server(whole, Limits(body_size=100_000))
+    calls = [*server.clock.getDelayedCalls()]
+    client = H2Client(server)
+    stream = client.begin(method=b"POST", headers={b"content-length": b"200000"}, end=False)
+    client.send(stream, b"x" * 100_000, end=False)
+    client.flush()
+    assert client.answers[stream].ended
+    assert [*client.client.protocol.streams] == [stream]
+    if end == "request":
+        client.send(stream, b"x" * 100_000)
+    elif end == "reset":
+        client.h2.reset_stream(stream)
+    else:
+        client.client.rst()
+    client.flush()
+    server.settle()
+    assert client.answers[stream].reset is None
+    protocol = client.client.protocol
+    assert protocol.streams == {}
+    assert server.clock.getDelayedCalls() == calls
 
 
 def test_bodies_on_one_connection_are_limited_together() -> None:
