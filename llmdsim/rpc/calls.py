@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -28,13 +29,15 @@ class Method(NamedTuple):
     that asks. What it raises, or a Deferred it returns fails with, is the answer: ApiError and RpcError as
     they say, anything else INTERNAL; the Deferred is cancelled if the client leaves. Where messages come one
     by one (`streamed`) it is given the request alone and returns what takes each of them, and None behind the
-    last. Calls that are `endless` go on for as long as the client likes, and are ended when the server is.
+    last. Calls that are `endless` go on for as long as the client likes, and are ended when the server is. A
+    message has `most` bytes at most, besides the bound of all requests.
     """
 
     asks: type[Message]
     answer: Callable[..., Any]
     streamed: bool = False
     endless: bool = False
+    most: int = sys.maxsize
 
 
 class Calls:
@@ -90,7 +93,8 @@ class Calls:
             method = self._find(request)
             if method.endless:
                 self._endless.add(request)
-            messages = Messages(request.headers, self._context.config.max_request_body_size_mb << 20)
+            most = min(method.most, self._context.config.max_request_body_size_mb << 20)
+            messages = Messages(request.headers, most)
             if method.streamed:
                 request.on_body = _Pieces(request, method, messages).take
                 return
@@ -174,8 +178,8 @@ def _parsed(asks: type[Message], data: bytes) -> Message:
 
 
 def _failed_later(failure: Failure, request: Request) -> None:
-    # Once the request is over, there is nobody to tell: what fails now is most likely its own cancelling.
-    if not request.finished:
+    # What was cancelled is over in another way: its client left, or is told that its time has passed.
+    if not request.finished and not failure.check(CancelledError):
         assert isinstance(failure.value, Exception)
         _fail(request, failure.value)
 
