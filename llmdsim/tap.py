@@ -113,7 +113,7 @@ def makeService(options: Options, reactor: Any = None) -> MultiService:
         tls = None if setup is None else TLS(setup, clock)
     except ConfigError as problem:
         raise SystemExit(f"llmdsim: {problem}") from None
-    ranks = [Rank(each, loaded.tokenizer, clock, engine_id, templates) for each in configs[:here]]
+    ranks = [Rank(each, loaded.tokenizer, clock, engine_id, templates, folder) for each in configs[:here]]
     listeners = [
         Listeners(rank.config, rank.sites, inherited, reactor, foreground, tls)
         for rank, inherited in zip(ranks, sockets, strict=False)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from llmdsim.rpc.abort import Abort
 from llmdsim.rpc.call import reply
 from llmdsim.rpc.calls import Method
+from llmdsim.rpc.embed import Embed
+from llmdsim.rpc.flush_cache import FlushCache
+from llmdsim.rpc.loads import Loads
+from llmdsim.rpc.model_info import ModelInfo
+from llmdsim.rpc.pb import common_pb2 as common
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
+from llmdsim.rpc.profile import Profile
+from llmdsim.rpc.server_info import ServerInfo
+from llmdsim.rpc.tokenizer_files import TokenizerFiles
 from llmdsim.web.context import Context
+from llmdsim.web.turns import LONG_BODY
 from llmdsim.wire.request import Request
 
 
@@ -17,8 +27,19 @@ class EngineService:
 
     def methods(self) -> dict[str, Method]:
         """By name."""
+        context = self._context
+        profile = Profile(context)
         return {
+            "Embed": Method(pb.EmbedRequest, Embed(context).embed),
             "HealthCheck": Method(pb.HealthCheckRequest, self.health_check),
+            "Abort": Method(pb.AbortRequest, Abort(context).abort, most=LONG_BODY),
+            "GetModelInfo": Method(pb.GetModelInfoRequest, ModelInfo(context).get),
+            "GetServerInfo": Method(pb.GetServerInfoRequest, ServerInfo(context).get),
+            "GetLoads": Method(pb.GetLoadsRequest, Loads(context).get, most=LONG_BODY),
+            "GetTokenizer": Method(common.GetTokenizerRequest, TokenizerFiles(context).get),
+            "FlushCache": Method(common.FlushCacheRequest, FlushCache(context).flush),
+            "StartProfile": Method(common.StartProfileRequest, profile.start, most=LONG_BODY),
+            "StopProfile": Method(common.StopProfileRequest, profile.stop),
         }
 
     def health_check(self, request: Request, asked: pb.HealthCheckRequest) -> None:

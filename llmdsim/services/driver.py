@@ -30,6 +30,7 @@ class EngineDriver:
     def __init__(self, engine: Engine, clock: Any) -> None:
         self.engine = engine
         self.load: Load = engine.stats
+        self.submitted_at: float | None = None
         #: Told what happened to KV blocks, at the end of the pass that it is due in.
         self.on_records: Callable[[list[Record]], object] | None = None
         self._clock = clock
@@ -41,7 +42,8 @@ class EngineDriver:
 
     def submit(self, sequences: Collection[Sequence]) -> None:
         """Hand a request's sequences to the engine; nothing is revealed before `run`. May raise QueueFull."""
-        self.engine.submit(sequences, self._seconds())
+        self.submitted_at = now = self._seconds()
+        self.engine.submit(sequences, now)
         if self.engine.faults:
             self._settle_faults()
 

@@ -6,12 +6,14 @@ from typing import Any
 from uuid import uuid4
 
 from twisted.application.service import Service
+from twisted.internet.task import LoopingCall
 
 from llmdsim.config import Config
 from llmdsim.engine.engine import Engine
 from llmdsim.engine.faults import Faults
 from llmdsim.engine.latency import Latency
 from llmdsim.engine.pacing import PerRequestPacing
+from llmdsim.engine.rates import LOOK_EVERY
 from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import Transfers
 from llmdsim.kvevents.counts import EventCounts
@@ -54,7 +56,8 @@ class Rank(Service):
     """A server of its own: engine, names, metrics and sites. `clock` is an `IReactorTime`.
 
     `config` is the rank's (`rank_config`); `templates` are those of its tokenizer; `engine_id` is what
-    the engines of all ranks are known by to those that read their KV blocks.
+    the engines of all ranks are known by to those that read their KV blocks; `tokenizer_folder` is where the
+    tokenizer was found.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Rank(Service):
         clock: Any,
         engine_id: str | None = None,
         templates: Templates | None = None,
+        tokenizer_folder: str = "",
     ) -> None:
         self.config = config
         self.number = max(config.data_parallel_rank, 0)
@@ -95,6 +99,7 @@ class Rank(Service):
             port=config.port,
             connector=Connector(config, engine_id or str(uuid4())),
             templates=templates,
+            tokenizer_folder=tokenizer_folder,
             render_service=RenderService(config, clock) if asks_render_service(config) else None,
         )
         self.context.on_config += [
@@ -134,6 +139,8 @@ class Rank(Service):
         self.site.calls = self.calls = Calls(self.context)
         for site in self.sites:
             site.on_ended.append(metrics.http_requests.count)
+        self._look = LoopingCall(lambda: self.context.rates.look(clock.seconds()))
+        self._look.clock = clock
 
     def _repace(self, config: Config) -> None:
         """Have latencies follow `config`, those of tokens under way too."""
@@ -145,12 +152,15 @@ class Rank(Service):
         for site in self.sites:
             site.start()
         self.metrics.start()
+        self._look.start(LOOK_EVERY, now=False)
 
     def stopService(self) -> None:
         super().stopService()  # type: ignore[no-untyped-call]
         for site in self.sites:
             site.stop()
         self.metrics.stop()
+        if self._look.running:
+            self._look.stop()
         if self.context.render_service is not None:
             self.context.render_service.close()
 

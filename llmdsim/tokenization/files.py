@@ -9,6 +9,7 @@ TOKENIZER: Final = "tokenizer.json"
 SETTINGS: Final = "tokenizer_config.json"
 SPECIAL_TOKENS: Final = "special_tokens_map.json"
 MODEL: Final = "config.json"
+GENERATION: Final = "generation_config.json"
 TEMPLATE: Final = "chat_template.jinja"
 #: What some multi-modal models have in place of that.
 OLD_TEMPLATE: Final = "chat_template.json"

@@ -46,15 +46,15 @@ def load(folder: str) -> Loaded:
 
     path = Path(folder)
     try:
-        settings = _document(path / SETTINGS)
+        settings = document(path / SETTINGS)
         tokenizer = PretrainedTokenizer(
-            Tokenizer.from_file(str(path / TOKENIZER)), _vocabulary(_document(path / MODEL)), settings
+            Tokenizer.from_file(str(path / TOKENIZER)), _vocabulary(document(path / MODEL)), settings
         )
         # Some raise for what they have never seen.
         tokenizer.encode(_UNSEEN)
         if not all(map(tokenizer.encode, _WORDS)):
             raise ValueError("it has no tokens for plain English")
-        special = {**_document(path / SPECIAL_TOKENS), **settings}
+        special = {**document(path / SPECIAL_TOKENS), **settings}
         return Loaded(tokenizer, dict(_templates(path, settings)), dict(_special_tokens(special)))
     except BaseException as problem:
         # The library's errors have no type of their own.
@@ -63,7 +63,7 @@ def load(folder: str) -> Loaded:
         raise LoadError(f"{path}: {problem}") from None
 
 
-def _document(path: Path) -> dict[str, Any]:
+def document(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty where there is none."""
     try:
         found = json.loads(path.read_bytes())
@@ -94,7 +94,7 @@ def _special_tokens(settings: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _templates(folder: Path, settings: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Chat templates and their names; of two with one name the last counts."""
-    for given in (_document(folder / OLD_TEMPLATE), settings):
+    for given in (document(folder / OLD_TEMPLATE), settings):
         found = given.get("chat_template")
         if isinstance(found, str):
             yield DEFAULT, found

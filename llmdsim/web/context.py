@@ -10,6 +10,7 @@ import msgspec
 
 from llmdsim.config import Config, shown
 from llmdsim.engine.adapters import Adapter, Adapters
+from llmdsim.engine.rates import Rates
 from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import Transfers
 from llmdsim.tokenization.tokenizer import Tokenizer
@@ -66,9 +67,13 @@ class Context:
     connector: Connector
     ready: bool = False
     draining: bool = False
+    #: Whether a session of the profiler is under way; nothing is profiled.
+    profiling: bool = False
     #: Whether requests note what they led to for the log, and whether it tells each generation as it comes.
     accounted: bool = False
     tells_generations: bool = False
+    #: Where the files of the tokenizer are; "" for the built-in one.
+    tokenizer_folder: str = ""
     #: Chat templates, where there are any, and the server that finds the tokens of prompts, where one does.
     templates: Templates | None = None
     render_service: RenderService | None = None
@@ -78,6 +83,9 @@ class Context:
     kv_event_sources: dict[str, object] = field(default_factory=dict)
     #: Called with the new configuration when it has been changed.
     on_config: list[Callable[[Config], None]] = field(default_factory=list)
+    #: When it was made, in the clock's seconds.
+    began: float = field(init=False)
+    rates: Rates = field(init=False)
     names: tuple[str, ...] = field(init=False)
     #: The name that metrics show, and replies that are not an adapter's, whichever alias was asked for.
     model: str = field(init=False)
@@ -96,6 +104,8 @@ class Context:
 
     def __post_init__(self) -> None:
         config = self.config
+        self.began = self.turns.seconds()
+        self.rates = Rates(self.stats, self.began)
         self.names = config.served_model_name or (config.model,)
         self.model = self.names[0]
         self.base = Served(self.model, json(self.model))

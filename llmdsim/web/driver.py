@@ -16,6 +16,8 @@ class Driver(Protocol):
     engine: Engine
     #: What clients are told of how busy the engine is.
     load: Load
+    #: When something was submitted last, taken or not, in the clock's seconds; None before the first.
+    submitted_at: float | None
 
     def submit(self, sequences: Collection[Sequence]) -> None:
         """Queue or start all of them, or raise `QueueFull`; reveals nothing yet."""

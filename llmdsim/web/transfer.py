@@ -77,11 +77,16 @@ def transfer_of(request: GenerationRequest) -> Transfer | None:
 class Connector:
     """One rank's end of transfers: who it is, and the blocks it has given away.
 
-    `server` is the id by which it, or all of its ranks, are known.
+    `server` is the id by which it, or all of its ranks, are known, unless `--kv-transfer-config` has one.
     """
 
     def __init__(self, config: Config, server: str) -> None:
         self.config = config
+        given = (config.kv_transfer_config or {}).get("engine_id")
+        if given and isinstance(given, str):
+            server = given
+        #: Without a rank's number.
+        self.server_id = server
         self._blocks = count()
         rank = config.data_parallel_rank
         #: By rank, of all there are; those of ranks share what their server is known by (vLLM).

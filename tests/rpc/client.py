@@ -48,7 +48,8 @@ class Call(Generic[M]):
     @property
     def data(self) -> list[bytes]:
         """The messages as bytes."""
-        found, rest = [], self.answer.body
+        found: list[bytes] = []
+        rest = self.answer.body
         while len(rest) >= PREFIX:
             assert rest[0] == 0, "a compressed message"
             end = PREFIX + int.from_bytes(rest[1:PREFIX], "big")

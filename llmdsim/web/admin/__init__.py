@@ -18,7 +18,7 @@ class Admin:
             aborting.Aborting(context),
             caches.Caches(context),
             information.Information(context),
-            workers.Workers(),
+            workers.Workers(context),
             configuration.Configuration(context),
             crash.Crash(context),
             kv.Kv(context),

@@ -8,6 +8,7 @@ import msgspec
 from klein import Klein
 
 from llmdsim.web.admin.bodies import read_body
+from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError
 from llmdsim.web.takes import takes
 from llmdsim.wire.request import Request
@@ -36,8 +37,8 @@ class ProfileRequest(msgspec.Struct):
 class Workers:
     """Routes of one rank."""
 
-    def __init__(self) -> None:
-        self._profiling = False
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     def mount(self, app: Klein) -> None:
         """Add the routes."""
@@ -60,14 +61,14 @@ class Workers:
         """Begin a session, unless one is under way (409)."""
         if request.body:
             read_body(ProfileRequest, request)
-        if self._profiling:
+        if self._context.profiling:
             raise ApiError(409, "The profiler runs already; POST /stop_profile ends its session.")
-        self._profiling = True
+        self._context.profiling = True
         request.respond_empty(200)
 
     def stop_profile(self, request: Request) -> None:
         """End the session."""
-        self._profiling = False
+        self._context.profiling = False
         request.respond_empty(200)
 
     def scaling(self, request: Request) -> None:

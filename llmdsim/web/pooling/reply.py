@@ -64,11 +64,15 @@ class PoolingReply:
         self.respond(b",".join(pieces))
 
     def respond(self, body: bytes, content_type: bytes = b"application/json", extra: bytes = b"") -> None:
-        """Send the whole response, and count its prompts in the metrics."""
+        """Send the whole response."""
+        self.conclude()
+        self._request.respond(200, body, content_type, extra)
+
+    def conclude(self) -> None:
+        """Count its prompts in the metrics, as the response is about to be sent."""
         context = self._context
         context.stats.count_pooled(self._lengths, context.turns.seconds() - self._request.began)
         self._request.common_headers += context.reply_headers
-        self._request.respond(200, body, content_type, extra)
 
 
 def refuse_too_many(numbers: int) -> None:

@@ -1,0 +1,12 @@
+"""Numbers as messages can carry them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MOST_INT32: Final = 2**31 - 1
+
+
+def int32(number: int) -> int:
+    """A number that is not negative, or the most that there is room for: options have no such bound."""
+    return min(number, MOST_INT32)
