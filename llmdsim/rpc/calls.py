@@ -179,7 +179,7 @@ def _parsed(asks: type[Message], data: bytes) -> Message:
 
 def _failed_later(failure: Failure, request: Request) -> None:
     # What was cancelled is over in another way: its client left, or is told that its time has passed.
-    if not request.finished and not failure.check(CancelledError):
+    if not request.finished and not failure.check(CancelledError):  # type: ignore[no-untyped-call]
         assert isinstance(failure.value, Exception)
         _fail(request, failure.value)
 

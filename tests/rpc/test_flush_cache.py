@@ -18,7 +18,9 @@ def rig() -> RankRig:
     return RankRig(*CACHE, "--inter-token-latency", "100ms")
 
 
-def flush(client: RpcClient, timeout_s: float = 0.0, timeout: str | None = None) -> Call[pb.FlushCacheResponse]:
+def flush(
+    client: RpcClient, timeout_s: float = 0.0, timeout: str | None = None
+) -> Call[pb.FlushCacheResponse]:
     asked = pb.FlushCacheRequest(timeout_s=timeout_s)
     return client.call("FlushCache", asked, pb.FlushCacheResponse, timeout=timeout)
 
