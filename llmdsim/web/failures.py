@@ -11,6 +11,7 @@ from llmdsim.config.table import FailureType
 from llmdsim.engine.faults import Faults
 from llmdsim.web.errors import ApiError
 from llmdsim.web.faulty_channel import FaultyChannel
+from llmdsim.web.response_form import HTTP_FORM, ResponseForm
 from llmdsim.wire.request import Request
 
 #: What is told to wait with a 429, in seconds.
@@ -25,7 +26,7 @@ FAULT: Final = b"x-fault"
 
 
 class EmptyAnswer(ApiError):
-    """A status without a body, as proxies give it for a server that is not there."""
+    """A status without a body or a message, as proxies give it for a server that is not there."""
 
     def body_for(self, path: bytes) -> bytes:
         return b""
@@ -40,8 +41,8 @@ class Failures:
         self._by_header = by_header
         self._clock = clock
 
-    def meet(self, request: Request) -> None:
-        """Have `request` fail if it is to, or its response go wrong later.
+    def meet(self, request: Request, form: ResponseForm = HTTP_FORM) -> None:
+        """Have `request` fail if it is to, or its response, which will be of that form, go wrong later.
 
         What it asks for comes before what chance has for it: X-Return-Error, X-Fault, a failure, a fault.
         Raises ApiError: the failure, or 400 for headers that make no sense.
@@ -53,7 +54,7 @@ class Failures:
                 raise self._returned(status)
             text = headers.get(FAULT)
             if text:
-                self._ask(request, text.decode("latin-1"))
+                self._ask(request, form, text.decode("latin-1"))
                 return
         if self.faults.by_chance:
             failure = self.faults.draw_failure()
@@ -62,7 +63,7 @@ class Failures:
                 raise failed(failure, self._model)
             fault = self.faults.draw_fault()
             if fault is not None:
-                self._arm(request, fault)
+                self._arm(request, form, fault)
 
     def _returned(self, value: bytes) -> ApiError:
         status = _RETURN_ERROR.fullmatch(value.strip())
@@ -73,20 +74,20 @@ class Failures:
         message = f"Status {code} was asked for with the header X-Return-Error."
         return ApiError(code, message, headers=_retry_after(code, None))
 
-    def _ask(self, request: Request, text: str) -> None:
+    def _ask(self, request: Request, form: ResponseForm, text: str) -> None:
         try:
             fault = self.faults.asked_for(text)
         except ValueError as problem:
             raise ApiError(400, f"Invalid X-Fault header: {problem}.") from None
         if fault is not None:
-            self._arm(request, fault)
+            self._arm(request, form, fault)
 
-    def _arm(self, request: Request, fault: Fault) -> None:
+    def _arm(self, request: Request, form: ResponseForm, fault: Fault) -> None:
         count = partial(self.faults.count, fault.kind)
         if fault.kind == "status":
             count()
             headers = _retry_after(0, fault.retry_after)
-            raise EmptyAnswer(fault.code, "A status without a body was asked for.", headers=headers)
+            raise EmptyAnswer(fault.code, "", headers=headers)
         error = ApiError(
             fault.code,
             "This error was injected on purpose.",
@@ -95,7 +96,7 @@ class Failures:
         if fault.kind == "error" and fault.after is None:
             count()
             raise error
-        FaultyChannel(request, fault, error, self._clock, count)
+        FaultyChannel(request, form, fault, error, self._clock, count)
         if fault.kind == "hang" or (fault.kind == "reset" and fault.after is None):
             # It takes no part in the engine; the channel keeps the answer to itself.
             raise error

@@ -9,34 +9,33 @@ from typing import Any
 
 from llmdsim.config.fault import Fault
 from llmdsim.web.errors import ApiError
-from llmdsim.web.refusal import fail
+from llmdsim.web.response_form import ResponseForm
 from llmdsim.web.stand_in import StandIn
 from llmdsim.wire.request import Request
 
 #: Pieces in which something slow arrives.
 PIECES = 10
 
-#: What the last event of a stream begins with, in any of the APIs.
-_LAST_EVENTS = (
-    b"data: [DONE]",
-    b"event: message_stop\n",
-    b"event: response.completed\n",
-    b"event: response.incomplete\n",
-)
-
 
 class FaultyChannel(StandIn):
     """Takes the place of the channel of `request`, whose response is written as any other.
 
     Until the fault shows, bytes pass as they come; then `shown` is called. While something is held back the
-    client seems not to read, so that a stream keeps what falls due as a number. `error` is what a reply is
-    ended with where that is the fault. `clock` is an `IReactorTime`.
+    client seems not to read, so that a stream keeps what falls due as a number. `form` is that of the
+    response; `error` is what a reply is ended with where that is the fault. `clock` is an `IReactorTime`.
     """
 
     def __init__(
-        self, request: Request, fault: Fault, error: ApiError, clock: Any, shown: Callable[[], None]
+        self,
+        request: Request,
+        form: ResponseForm,
+        fault: Fault,
+        error: ApiError,
+        clock: Any,
+        shown: Callable[[], None],
     ) -> None:
         super().__init__(request)
+        self._form = form
         self._fault = fault
         self._error = error
         self._clock = clock
@@ -102,7 +101,7 @@ class FaultyChannel(StandIn):
             self._begun = True
             head, end, data = data.partition(b"\r\n\r\n")
             head += end
-            self._streamed = b"\r\ncontent-type: text/event-stream" in head
+            self._streamed = self._form.is_stream(self._request, head, data)
             self._chunked = b"\r\ntransfer-encoding: chunked\r\n" in head
             if self._fault.after is None and self._fault.kind != "no-done":
                 self._show()
@@ -123,21 +122,23 @@ class FaultyChannel(StandIn):
             case "stall":
                 self._wait([head + data], seconds)
             case "slow-headers":
-                self._wait(_pieces(head), seconds)
+                # HTTP/2 cannot send a part of a head but in frames that hold up all other streams.
+                self._wait([head] if self._request.clientproto == b"HTTP/2" else _pieces(head), seconds)
                 self._held = data
 
     def _look_at_events(self, head: bytes, data: bytes) -> None:
         body, tail = _unframed(data) if self._chunked else (data, b"")
-        events = [event + b"\n\n" for event in body.split(b"\n\n")[:-1]]
+        form = self._form
+        events = form.events(body)
         if self._fault.kind == "no-done":
-            kept = [event for event in events if not event.startswith(_LAST_EVENTS)]
+            kept = [event for event in events if not form.is_last(event)]
             if len(kept) != len(events):
                 self._show()
                 data = self._framed(b"".join(kept)) + tail
             self._send(head + data)
             return
         for place, event in enumerate(events):
-            if carries_token(event):
+            if form.carries_token(event):
                 if self._tokens == self._fault.after:
                     before = head + self._framed(b"".join(events[:place]))
                     self._spoil_stream(before, event, b"".join(events[place + 1 :]), tail)
@@ -157,7 +158,7 @@ class FaultyChannel(StandIn):
                 self._send(before + framed(event[: len(event) // 2]))
                 self._break_off()
             case "garble":
-                self._send(before + framed(_garbled(event) + rest) + tail)
+                self._send(before + framed(self._form.garbled(event) + rest) + tail)
             case "stall":
                 self._send(before)
                 self._wait([framed(event + rest) + tail], seconds)
@@ -172,7 +173,7 @@ class FaultyChannel(StandIn):
     def _spoil_whole(self, head: bytes, body: bytes) -> None:
         half, seconds = len(body) // 2, self._fault.seconds
         kind = self._fault.kind
-        if kind == "no-done" or (kind == "error" and self._request.status != 200):
+        if kind == "no-done" or (kind == "error" and self._form.is_error(self._request)):
             self._send(head + body)
             return
         self._show()
@@ -184,7 +185,7 @@ class FaultyChannel(StandIn):
                 self._send(head + body[:half])
                 self._break_off()
             case "garble":
-                self._send(head + _garbled(body))
+                self._send(head + self._form.garbled(body))
             case "stall":
                 self._send(head + body[:half])
                 self._wait([body[half:]], seconds)
@@ -236,7 +237,7 @@ class FaultyChannel(StandIn):
 
     def _give_up(self) -> None:
         # In a turn of its own: this is called from the midst of writing what the error takes the place of.
-        end = self._request.on_failure if self._streamed else partial(fail, self._request)
+        end = self._request.on_failure if self._streamed else partial(self._form.fail, self._request)
         self._wait([], 0.0, partial(self._answer_error, end))
 
     def _answer_error(self, end: Callable[[ApiError], None] | None) -> None:
@@ -274,22 +275,16 @@ class FaultyChannel(StandIn):
             self._request.drained()
 
     def _client_left(self) -> None:
+        request = self._request
         self._call.cancel()
         self._call = None
         self._cut = True
         self._told_nothing()
+        # If it has not left, and only the time of its call is over, that is told as by any other.
+        request.channel = self._channel
+        request.started = self._sent
         if self._on_lost is not None:
             self._on_lost()
-
-
-def carries_token(event: bytes) -> bool:
-    """Whether an event of a stream has something of what the model says.
-
-    What is looked for cannot be in a text, whose quotes are escaped.
-    """
-    if event.startswith(b"event: "):
-        return event.partition(b"\n")[0].endswith((b".delta", b"_block_delta"))
-    return b'"choices":[{' in event and b'"delta":{"role":' not in event
 
 
 def _unframed(data: bytes) -> tuple[bytes, bytes]:
@@ -308,8 +303,3 @@ def _unframed(data: bytes) -> tuple[bytes, bytes]:
 def _pieces(data: bytes) -> list[bytes]:
     size = -(-len(data) // PIECES)
     return [data[start : start + size] for start in range(0, len(data), size)] if data else []
-
-
-def _garbled(data: bytes) -> bytes:
-    """JSON, of an event or a whole body, whose last brace has become a comma."""
-    return b",".join(data.rsplit(b"}", 1))

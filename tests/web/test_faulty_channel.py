@@ -11,7 +11,8 @@ import pytest
 from twisted.logger import capturedLogs
 
 from llmdsim.config.fault import KINDS as KINDS_OF_FAULTS
-from llmdsim.web.faulty_channel import PIECES, carries_token
+from llmdsim.web.faulty_channel import PIECES
+from llmdsim.web.response_form import HTTP_FORM
 from llmdsim.wire.request import Request
 from tests.logs.rig import LoggedRank, of
 from tests.web.clients import CHAT, TEXT, events, fields, post, reply_of, request, watched
@@ -19,6 +20,8 @@ from tests.web.rig import PassRig, RankRig
 from tests.wire.channel import Client, Reply
 
 PACED = ("--time-to-first-token", "1s", "--inter-token-latency", "1s", "--seed", "1")
+carries_token = HTTP_FORM.carries_token
+
 BOTH = pytest.mark.parametrize("path", [CHAT, TEXT])
 PACES = pytest.mark.parametrize("flags", [PACED, ("--seed", "1")], ids=["paced", "at once"])
 KINDS = pytest.mark.parametrize("stream", [False, True])

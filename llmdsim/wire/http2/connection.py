@@ -85,6 +85,8 @@ class HTTP2(Protocol):
         self._last_id = 0
         #: No more requests are welcome; and those begun from now on are not even answered.
         self._going = self._gone = False
+        #: No more are once those under way are answered.
+        self._leaving = False
         self._goaway_call: Any = None
         self._closing = False
         self._linger_call: Any = None
@@ -446,6 +448,17 @@ class HTTP2(Protocol):
 
     # --- ends
 
+    def close_soon(self, at_once: bool) -> None:
+        """Take no more requests, at once or when none is under way, and close.
+
+        Callers of gRPC bear it with requests under way; many clients of HTTP take GOAWAY for the end of these.
+        """
+        self._leaving = True
+        if at_once:
+            self.close_after_streams()
+        else:
+            self._close_if_done()
+
     def close_after_streams(self) -> None:
         """Take no more requests, and close when those that are under way are answered."""
         if self._going or self._closing:
@@ -473,8 +486,12 @@ class HTTP2(Protocol):
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self._gone and not self.streams:
+        if self.streams:
+            return
+        if self._gone:
             self.close()
+        elif self._leaving:
+            self.close_after_streams()
 
     def _end_with(self, code: ErrorCodes, why: str) -> None:
         log.debug("{client}: {why}", client=self.peer, why=why)

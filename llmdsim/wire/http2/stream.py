@@ -127,12 +127,13 @@ class Stream:
             return
         self._over = True
         if request.lost:
-            # Cut off, and only meant to look like an end where the protocol cannot tell.
+            # Cut off; where the protocol cannot tell, this looks like an end. Other streams go on.
             self.reset(ErrorCodes.INTERNAL_ERROR)
-        elif not self._kept:
+            return
+        if not self._kept:
             self._end()
         if not request.keep_alive:
-            connection.close_after_streams()
+            connection.close_soon(at_once=self.is_call)
 
     def abortConnection(self) -> None:
         """End the stream, and nothing but the stream, at once."""
