@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Collection
 from json.encoder import encode_basestring_ascii as json_text
@@ -38,9 +39,11 @@ class Account(Protocol):
 Facts: TypeAlias = tuple[str, str, int, int, float | None, float | None]
 """Of an account: id, model, prompt tokens, and the figures."""
 
-Row: TypeAlias = tuple[float, str, bytes, bytes, bytes, int, bool, float, Facts | None]
-"""Of a request that ended: the time, its client, method, address, protocol, status, whether its client left,
-the seconds it took, and what its account says."""
+Row: TypeAlias = tuple[float, str, bytes, bytes, bytes, int, bytes, bool, float, Facts | None]
+"""Of a request that ended: the time, its client, method, address, protocol, status, trailers, whether its
+client left, the seconds it took, and what its account says."""
+
+_GRPC_STATUS = re.compile(rb"^grpc-status: (\d+)\r$", re.MULTILINE)
 
 
 class AccessLog:
@@ -80,6 +83,7 @@ class AccessLog:
                 request.uri,
                 request.clientproto,
                 request.status,
+                request.trailers,
                 request.lost,
                 self._seconds() - request.began,
                 facts,
@@ -103,6 +107,12 @@ class AccessLog:
         except IndexError:
             pass  # another thread took the last
         return "".join(map(self._form.line, rows))
+
+
+def _grpc_status(trailers: bytes) -> str | None:
+    """The status of a call that has one."""
+    found = _GRPC_STATUS.search(trailers) if trailers else None
+    return None if found is None else found[1].decode()
 
 
 class _Form:
@@ -137,12 +147,15 @@ class TextForm(_Form):
         return f'"{method} {one_word(address)} {protocol}"'
 
     def line(self, row: Row) -> str:
-        when, client, method, uri, protocol, status, lost, took, facts = row
+        when, client, method, uri, protocol, status, trailers, lost, took, facts = row
         start = f"{self._header(when)}{client}"
         asked = self._kept.get((method, uri, protocol)) or self._show(method, uri, protocol)
         end = " aborted\n" if lost else "\n"
+        told = f"{asked} {status or CLIENT_CLOSED_REQUEST}"
+        if (code := _grpc_status(trailers)) is not None:
+            told += f" grpc_status={code}"
         if facts is None:
-            return f"{start} - {asked} {status or CLIENT_CLOSED_REQUEST} duration_ms={took * 1e3:.1f}{end}"
+            return f"{start} - {told} duration_ms={took * 1e3:.1f}{end}"
         request_id, model, prompt_tokens, tokens, queued, first = facts
         if queued is None:
             times = ""
@@ -151,7 +164,7 @@ class TextForm(_Form):
         else:
             times = f" queue_ms={queued * 1e3:.1f} ttft_ms={first * 1e3:.1f}"
         return (
-            f"{start} {one_word(request_id)} {asked} {status or CLIENT_CLOSED_REQUEST} "
+            f"{start} {one_word(request_id)} {told} "
             f"model={one_word(model)} prompt_tokens={prompt_tokens} completion_tokens={tokens}{times} "
             f"duration_ms={took * 1e3:.1f}{end}"
         )
@@ -167,7 +180,7 @@ class JsonForm(_Form):
         )
 
     def line(self, row: Row) -> str:
-        when, client, method, uri, protocol, status, lost, took, facts = row
+        when, client, method, uri, protocol, status, trailers, lost, took, facts = row
         asked = self._kept.get((method, uri, protocol)) or self._show(method, uri, protocol)
         if facts is None:
             said = (
@@ -185,5 +198,6 @@ class JsonForm(_Form):
         return (
             f"{self._header(when)}{asked},"
             f'"client":{json_text(client)},"status":{status or CLIENT_CLOSED_REQUEST},'
+            f'"grpc_status":{_grpc_status(trailers) or "null"},'
             f'{said},"duration_ms":{took * 1e3:.3f},"aborted":{"true" if lost else "false"}}}\n'
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from twisted.logger import Logger
 
 from llmdsim.logs.masks import address_shown, header_shown
+from llmdsim.wire import grpc
 from llmdsim.wire.request import Request
 
 log = Logger()
@@ -50,7 +51,7 @@ def dumping(handle: Callable[[Request], None]) -> Callable[[Request], None]:
             "request: {method} {uri} {protocol} from {client}, headers {headers}, body {body}",
             **_addressed(request),
             headers=_headers(request.headers.items()),
-            body=body_shown(request.body),
+            body=body_shown(request.body, _is_call(request)),
         )
         handle(request)
 
@@ -70,25 +71,31 @@ def dump_response(request: Request) -> None:
         return
     if request.response_body is None:
         body = "a stream, cut when the client left" if request.lost else "a stream"
+        if request.trailers and not request.lost:
+            body += f", trailers {_headers(_pairs(request.trailers))}"
     else:
         body = body_shown(request.response_body)
-    lines = request.response_head.rstrip(b"\r\n").split(b"\r\n")[1:]
-    pairs = (line.partition(b": ")[::2] for line in lines)
     log.info(
         "response: {status} to {method} {uri} from {client}, headers {headers}, body {body}",
         **to,
         status=request.status,
-        headers=_headers(pairs),
+        headers=_headers(_pairs(request.response_head.partition(b"\r\n")[2])),
         body=body,
     )
 
 
-def body_shown(body: bytes) -> str:
+def _is_call(request: Request) -> bool:
+    return request.headers.get(b"content-type", b"").startswith(grpc.CONTENT_TYPE)
+
+
+def body_shown(body: bytes, binary: bool = False) -> str:
     """A body as text, or its length and its bytes escaped where it is none; cut after `MOST` bytes."""
     if not body:
         return "empty"
     shown, cut = body[:MOST], len(body) - MOST
     rest = f" ({cut} bytes more)" if cut > 0 else ""
+    if binary:
+        return f"{len(body)} bytes {shown!r}{rest}"
     try:
         # A cut may go through a character.
         text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=cut <= 0)
@@ -104,6 +111,12 @@ def _addressed(request: Request) -> dict[str, str]:
         "protocol": request.clientproto.decode("latin-1"),
         "client": request.channel.peer,
     }
+
+
+def _pairs(lines: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for line in lines.rstrip(b"\r\n").split(b"\r\n"):
+        name, _, value = line.partition(b": ")
+        yield name, value
 
 
 def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> str:

@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError, shutting_down
+from llmdsim.web.reply_head import request_id_header
 from llmdsim.wire.grpc import CONTENT_TYPE, Code, Messages, RpcError, timeout
 from llmdsim.wire.request import Request
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 log = Logger()
+
+#: What asks whether the process is alive, rather than what it can do.
+HEALTH_CHECK, HEALTH = b"/vllm.grpc.engine.VllmEngine/HealthCheck", b"/grpc.health.v1.Health/"
 
 
 class Method(NamedTuple):
@@ -51,6 +55,8 @@ class Calls:
         self._methods: dict[bytes, Method] | None = None
         #: Those under way that would never end.
         self._endless: WeakSet[Request] = WeakSet()
+        self._tells_ids = context.config.enable_request_id_headers
+        self._refusal: Callable[[], ApiError] | None = None
 
     @property
     def methods(self) -> dict[bytes, Method]:
@@ -72,6 +78,14 @@ class Calls:
         for request in list(self._endless):
             _cut_off(request, shutting_down())
 
+    def hold(self, refusal: Callable[[], ApiError]) -> None:
+        """Until `release`, answer only calls about health, and the others with what `refusal` gives."""
+        self._refusal = refusal
+
+    def release(self) -> None:
+        """Answer all calls again."""
+        self._refusal = None
+
     # --- for the site
 
     def takes(self, request: Request) -> bool:
@@ -86,7 +100,11 @@ class Calls:
     def handle(self, request: Request) -> None:
         """Answer one call."""
         request.common_headers += b"grpc-accept-encoding: identity, gzip\r\n"
+        if self._tells_ids:
+            request.common_headers += request_id_header(request)
         try:
+            if self._refusal is not None and not _is_about_health(request.path):
+                raise self._refusal()
             seconds = timeout(request.headers)
             if seconds is not None:
                 request.timer = self._context.turns.clock.callLater(seconds, _expire, request)
@@ -118,6 +136,10 @@ class Calls:
         if request.method != b"POST":
             raise RpcError(Code.INTERNAL, "calls are made by POST")
         return method
+
+
+def _is_about_health(path: bytes) -> bool:
+    return path == HEALTH_CHECK or path.startswith(HEALTH)
 
 
 def _expire(request: Request) -> None:

@@ -154,11 +154,13 @@ class Readiness(Service):
         for rank in self._ranks:
             for router in rank.routers:
                 router.hold(loading.admits)
+            rank.calls.hold(loading.refusal)
 
     def _release(self) -> None:
         for rank in self._ranks:
             for router in rank.routers:
                 router.release()
+            rank.calls.release()
 
     @property
     def _addresses(self) -> list[Any]:

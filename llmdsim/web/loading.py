@@ -7,6 +7,7 @@ from math import ceil
 from typing import Final
 
 from llmdsim.web.errors import ApiError
+from llmdsim.web.refusal import fail
 from llmdsim.wire.request import Request
 
 #: What asks whether the process is alive, rather than what it can do.
@@ -24,7 +25,15 @@ class Loading:
         """Whether a request may go on; one that may not has been answered."""
         if request.path in LIVENESS:
             return True
-        left = max(1, ceil(self._until - self._seconds()))
-        error = ApiError(503, "The server is loading the model; try again later.")
-        request.respond(503, error.body_for(request.path), extra=b"retry-after: %d\r\n" % left)
+        fail(request, self.refusal())
         return False
+
+    def refusal(self) -> ApiError:
+        """What others are told. There is no better server at this address to connect to anew."""
+        left = max(1, ceil(self._until - self._seconds()))
+        return ApiError(
+            503,
+            "The server is loading the model; try again later.",
+            headers=((b"retry-after", b"%d" % left),),
+            closes=False,
+        )

@@ -113,6 +113,7 @@ def test_objects_tell_the_same() -> None:
         "protocol": "HTTP/1.1",
         "client": CLIENT,
         "status": 200,
+        "grpc_status": None,
         "request_id": "cmpl-mine",
         "model": "m",
         "prompt_tokens": 2,

@@ -18,10 +18,13 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
 from llmdsim.config import parse
+from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.services import readiness
 from llmdsim.services.rank import Rank
 from llmdsim.services.readiness import YOUNG, Readiness
 from llmdsim.tokenization.builtin import BuiltinTokenizer
+from llmdsim.wire.grpc import Code
+from tests.rpc.client import RpcClient
 from tests.web.access.rig import ask
 from tests.web.rig import RankRig
 
@@ -396,3 +399,17 @@ def test_a_dataset_that_is_being_opened_is_waited_for(
         rig.clock.advance(left)
     assert served(rig) == (200, 200, 200)
     assert len(rig.stderr.getvalue().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("more", "loading"), [((), Code.UNAVAILABLE), (("--startup-serves",), None)])
+def test_calls_are_served_when_requests_are(
+    monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], loading: Code | None
+) -> None:
+    rig = ReadinessRig(monkeypatch, flags=("--startup-duration", "5s", *more))
+    rig.start()
+    rig.run()
+    client = RpcClient(rig.web)
+    unknown = [client.call("Nothing", b"", pb.AbortResponse)]
+    rig.clock.advance(5)
+    unknown.append(client.call("Nothing", b"", pb.AbortResponse))
+    assert [call.code for call in unknown] == [loading or Code.UNIMPLEMENTED, Code.UNIMPLEMENTED]

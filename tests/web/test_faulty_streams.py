@@ -1,4 +1,4 @@
-"""What faults make of responses over HTTP/2: one stream goes wrong, and the others of its connection go on."""
+"""What faults make of responses over HTTP/2: one stream goes wrong, and others of its connection go on."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from llmdsim.wire.http2.stream import Stream
 from llmdsim.wire.limits import LINGER_SECONDS, MAX_HEADERS
 from llmdsim.wire.peer import peer_name
 from llmdsim.wire.request import Request
+from llmdsim.wire.site import CALL
 from llmdsim.wire.transport import turn_of
 
 if TYPE_CHECKING:
@@ -272,7 +273,9 @@ class HTTP2(Protocol):
         request.clientproto = b"HTTP/2"
         stream.request = request
         calls = site.calls
-        stream.is_call = calls is not None and calls.takes(request)
+        if calls is not None and calls.takes(request):
+            stream.is_call = True
+            request.route = CALL
         stream.heard = site.now
         self.streams[stream_id] = stream
         if site.closing:
@@ -451,7 +454,7 @@ class HTTP2(Protocol):
     def close_soon(self, at_once: bool) -> None:
         """Take no more requests, at once or when none is under way, and close.
 
-        Callers of gRPC bear it with requests under way; many clients of HTTP take GOAWAY for the end of these.
+        gRPC's clients bear it with requests under way; many of HTTP take GOAWAY for the end of these.
         """
         self._leaving = True
         if at_once:
