@@ -7,6 +7,7 @@ from llmdsim.rpc.call import reply
 from llmdsim.rpc.calls import Method
 from llmdsim.rpc.embed import Embed
 from llmdsim.rpc.flush_cache import FlushCache
+from llmdsim.rpc.generate.method import Generate
 from llmdsim.rpc.loads import Loads
 from llmdsim.rpc.model_info import ModelInfo
 from llmdsim.rpc.pb import common_pb2 as common
@@ -31,6 +32,7 @@ class EngineService:
         profile = Profile(context)
         return {
             "Embed": Method(pb.EmbedRequest, Embed(context).embed),
+            "Generate": Method(pb.GenerateRequest, Generate(context).generate),
             "HealthCheck": Method(pb.HealthCheckRequest, self.health_check),
             "Abort": Method(pb.AbortRequest, Abort(context).abort, most=LONG_BODY),
             "GetModelInfo": Method(pb.GetModelInfoRequest, ModelInfo(context).get),

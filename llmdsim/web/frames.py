@@ -32,6 +32,7 @@ class Frames(ABC):
     """
 
     wants: ReplyWants
+    content_type = sse.CONTENT_TYPE
 
     def early(self) -> bytes:
         """What is sent as soon as the request is taken, the first time this is asked for.
@@ -57,7 +58,7 @@ class Frames(ABC):
 
     @abstractmethod
     def error(self, error: ApiError) -> bytes:
-        """The end of a stream that cannot be completed."""
+        """The end of a stream that cannot be completed; where it is told otherwise, nothing."""
 
 
 class Finish(NamedTuple):

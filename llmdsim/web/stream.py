@@ -1,4 +1,4 @@
-"""Streamed replies: engine sinks that write SSE frames as tokens fall due."""
+"""Streamed replies: engine sinks that write frames, of SSE or of gRPC, as tokens fall due."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from llmdsim.web.errors import ApiError, gave_up
 from llmdsim.web.frames import Frames
 from llmdsim.web.turns import Steps, Turns
 from llmdsim.web.wants import ChoiceWants
-from llmdsim.wire import sse
 from llmdsim.wire.request import Request
 
 log = Logger()
@@ -49,14 +48,14 @@ class ReplyStream:
     def open(self) -> None:
         """Send the response's head, if the first tokens have not taken it along."""
         if not self.request.started:
-            self.request.start(200, sse.CONTENT_TYPE, first=self.frames.early())
+            self.request.start(200, self.frames.content_type, first=self.frames.early())
 
     def put(self, data: bytes) -> None:
         """Send frames."""
         if self.request.started:
             self.request.send(data)
         else:
-            self.request.start(200, sse.CONTENT_TYPE, first=data)
+            self.request.start(200, self.frames.content_type, first=data)
 
     def put_last(self, data: bytes, sequence: EngineSequence) -> None:
         """Send the last frames of a choice, and after those of the last choice the stream's end."""
@@ -88,7 +87,7 @@ class ReplyStream:
         if self.request.started:
             self.request.finish(data)
         else:
-            self.request.start(200, sse.CONTENT_TYPE, first=data, end=True)
+            self.request.start(200, self.frames.content_type, first=data, end=True)
 
     def _catch_up(self) -> None:
         if self._behind and not self._catching_up:

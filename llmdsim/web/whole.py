@@ -76,14 +76,14 @@ class WholeReply:
                 self.wants.token_ids and self._completion_tokens > MANY_IDS
             ):
                 made = deferToThread(self._body, sequences, self._completion_tokens, self._cached_tokens)
-                made.addCallbacks(self._respond, self._failed)
+                made.addCallbacks(self.respond, self._failed)
                 return
             try:
                 body = self._body(sequences, self._completion_tokens, self._cached_tokens)
             except ApiError as error:
-                self._refuse(error)
+                self.refuse(error)
             else:
-                self._respond(body)
+                self.respond(body)
 
     def _listed(self) -> int:
         """How many log probabilities the body lists."""
@@ -94,25 +94,27 @@ class WholeReply:
             listed += wants.prompt_tokens * max(wants.prompt_logprobs, 1)
         return listed
 
-    def _respond(self, body: bytes) -> None:
+    def respond(self, body: bytes) -> None:
+        """Answer so."""
         load = b""
         request = self.request
         if not request.plain and (asked := request.headers.get(LOAD_FORMAT)) is not None:
             load = load_header(asked, self._driver.load)
         request.respond(200, body, extra=load)
 
-    def _refuse(self, error: ApiError) -> None:
+    def refuse(self, error: ApiError) -> None:
+        """Answer with an error."""
         self.request.respond(error.status, error.body_for(self.request.path))
 
     def _failed(self, failure: Failure) -> None:
         if isinstance(failure.value, ApiError):
-            self._refuse(failure.value)
+            self.refuse(failure.value)
         else:
             self.request.fail(failure)
 
     def fail(self, sequence: EngineSequence) -> None:
         self._abort_all()
-        self._refuse(gave_up(sequence))
+        self.refuse(gave_up(sequence))
 
     def _abort_all(self) -> None:
         # Emptied first: the sequences hold this sink, and a cycle would wait for the collector.

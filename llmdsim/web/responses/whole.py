@@ -19,7 +19,7 @@ class WholeResponse(WholeReply):
         super().__init__(request, driver, response.body, response.wants)
         self._keep = keep
 
-    def _respond(self, body: bytes) -> None:
+    def respond(self, body: bytes) -> None:
         if self._keep is not None:
             self._keep(body)
-        super()._respond(body)
+        super().respond(body)

@@ -1,0 +1,1 @@
+"""`Generate` of vLLM's engine service: ids or text in, ids out."""

@@ -1,0 +1,112 @@
+"""`Generate`: the method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from llmdsim.reply.plan import Plan
+from llmdsim.rpc.generate.conversion import request_of, text_input
+from llmdsim.rpc.generate.frames import GenerateFrames
+from llmdsim.rpc.generate.logprobs import OutputLogprobs, input_logprobs
+from llmdsim.rpc.generate.whole import WholeGenerate, whole_messages
+from llmdsim.rpc.pb import vllm_engine_pb2 as pb
+from llmdsim.tokenization.prompt import Prompt
+from llmdsim.web.constraints import constraint_of
+from llmdsim.web.context import Context
+from llmdsim.web.context_length import check_budget
+from llmdsim.web.errors import ApiError
+from llmdsim.web.generate.conversion import sampled_of, text_of
+from llmdsim.web.generation import MOST_LISTED, Answer, asks_of, generate
+from llmdsim.web.prompt_forms import separate
+from llmdsim.web.prompts import prompt_of
+from llmdsim.web.reply_head import ReplyHead
+from llmdsim.web.stream import ReplyStream
+from llmdsim.web.turns import LONG_BODY, Steps
+from llmdsim.web.wants import ChoiceWants, ReplyWants
+from llmdsim.wire.request import Request
+
+
+class Generate:
+    """The method of one rank."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def generate(self, request: Request, asked: pb.GenerateRequest) -> Deferred[None] | None:
+        """Answer one call, now or later."""
+        return self._context.turns.take(self._answer(request, asked))
+
+    def _answer(self, request: Request, asked: pb.GenerateRequest) -> Steps:
+        context = self._context
+        limits = context.limits
+        context.refuse_unavailable()
+        wanted = request_of(asked, limits)
+        if len(request.body) > LONG_BODY:
+            yield
+        served = context.admit(request, None)
+        self._refuse_other_rank(asked)
+        text = text_of(wanted)
+        constraint = None if text.structured_outputs is None else constraint_of(text)
+        prompt = yield from self._prompt(asked, wanted.token_ids)
+        sampled = sampled_of(wanted, text, prompt, limits)
+        if context.echoes and prompt.long:
+            yield from prompt.lay_out()
+        params = wanted.sampling_params
+        of_prompt = yield from self._of_prompt(prompt, params.prompt_logprobs, sampled.n)
+        logprobs = None if params.logprobs is None else OutputLogprobs(params.logprobs, limits.vocab_size)
+        wants = ReplyWants(
+            choices=[ChoiceWants(prompt, logprobs=logprobs)] * sampled.n,
+            prompt_tokens=len(prompt),
+            token_ids=True,
+        )
+        head = ReplyHead(wanted.request_id, int(time.time()), served, context.fingerprint_json)
+        plan = None if constraint is None else Plan(constraint=constraint)
+        asks = [asks_of(context, prompt, prompt.bare, sampled, plan)]
+        if context.stored is not None:
+            asks = yield from context.stored.filled(asks)
+        answer: Answer
+        if asked.stream:
+            frames = GenerateFrames(request, wants, of_prompt)
+            answer = ReplyStream(request, context.driver, frames, context.turns)
+        else:
+            answer = WholeGenerate(request, context.driver, whole_messages(wants, of_prompt), wants)
+        generate(context, text, asks, answer, head)
+
+    def _refuse_other_rank(self, asked: pb.GenerateRequest) -> None:
+        """Each rank has a port of its own, and calls are for the one they came to."""
+        if not asked.HasField("data_parallel_rank"):
+            return
+        rank, own = asked.data_parallel_rank, max(self._context.config.data_parallel_rank, 0)
+        if rank != own:
+            raise ApiError.parameter(
+                f"This port is that of rank {own}, and serves no other.", "data_parallel_rank", rank
+            )
+
+    def _prompt(self, asked: pb.GenerateRequest, ids: list[int]) -> Generator[Any, None, Prompt]:
+        context = self._context
+        as_text = text_input(asked)
+        if as_text is None:
+            separate(ids, "input_ids", context.limits)  # type: ignore[arg-type]
+            return Prompt(context.tokenizer, ids=ids)
+        if as_text.truncate_prompt_tokens is not None:
+            check_budget(as_text, context.limits)
+        return (yield from prompt_of(context, as_text, asked.text))
+
+    def _of_prompt(self, prompt: Prompt, asked: int | None, n: int) -> Generator[Any, None, bytes]:
+        """The prompt's InputLogProbs, made in steps; empty where they are not wanted."""
+        if asked is None:
+            return b""
+        if n * len(prompt) * max(asked, 1) > MOST_LISTED:
+            message = f"The reply would list more than {MOST_LISTED} log probabilities of prompts."
+            raise ApiError.parameter(message, "prompt_logprobs")
+        if prompt.long:
+            yield from prompt.lay_out()
+        parts = []
+        for part in input_logprobs(prompt, asked, self._context.limits.vocab_size):
+            parts.append(part)
+            yield
+        return b"".join(parts)
