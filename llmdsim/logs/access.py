@@ -109,10 +109,10 @@ class AccessLog:
         return "".join(map(self._form.line, rows))
 
 
-def _grpc_status(trailers: bytes) -> str | None:
-    """The status of a call that has one."""
-    found = _GRPC_STATUS.search(trailers) if trailers else None
-    return None if found is None else found[1].decode()
+def _grpc_status(trailers: bytes) -> str:
+    """The code of a call that has ended with these."""
+    found = _GRPC_STATUS.search(trailers)
+    return "null" if found is None else found[1].decode()
 
 
 class _Form:
@@ -152,8 +152,8 @@ class TextForm(_Form):
         asked = self._kept.get((method, uri, protocol)) or self._show(method, uri, protocol)
         end = " aborted\n" if lost else "\n"
         told = f"{asked} {status or CLIENT_CLOSED_REQUEST}"
-        if (code := _grpc_status(trailers)) is not None:
-            told += f" grpc_status={code}"
+        if trailers and not lost:
+            told += f" grpc_status={_grpc_status(trailers)}"
         if facts is None:
             return f"{start} - {told} duration_ms={took * 1e3:.1f}{end}"
         request_id, model, prompt_tokens, tokens, queued, first = facts
@@ -198,6 +198,6 @@ class JsonForm(_Form):
         return (
             f"{self._header(when)}{asked},"
             f'"client":{json_text(client)},"status":{status or CLIENT_CLOSED_REQUEST},'
-            f'"grpc_status":{_grpc_status(trailers) or "null"},'
+            f'"grpc_status":{_grpc_status(trailers) if trailers and not lost else "null"},'
             f'{said},"duration_ms":{took * 1e3:.3f},"aborted":{"true" if lost else "false"}}}\n'
         )

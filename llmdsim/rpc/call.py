@@ -6,8 +6,21 @@ from google.protobuf.message import Message
 
 from llmdsim.rpc.status import rpc_error
 from llmdsim.web.errors import ApiError
+from llmdsim.web.ids import hex_digits
+from llmdsim.web.reply_head import LONGEST_ID, REQUEST_ID
 from llmdsim.wire.grpc import CONTENT_TYPE, OK_LINES, Code, RpcError, frame, status_lines
 from llmdsim.wire.request import Request
+
+
+def call_id(request: Request, told: str) -> str:
+    """What a call is known by, to Abort for instance: what its message tells, its metadata, or chance.
+
+    Raises ApiError 400 for an id that is too long.
+    """
+    found = told or request.headers.get(REQUEST_ID, b"").decode("latin-1") or hex_digits()
+    if len(found) > LONGEST_ID:
+        raise ApiError.parameter(f"A request id is at most {LONGEST_ID} characters long.", "request_id")
+    return found
 
 
 def send(request: Request, message: Message) -> None:

@@ -19,8 +19,7 @@ class MessageForm:
         self._streamed = streamed
 
     def is_stream(self, request: Request, head: bytes, data: bytes) -> bool:
-        # What is over without a message is an error.
-        return self._streamed and (bool(data) or not request.trailers)
+        return self._streamed and (bool(data) or not self.is_error(request))
 
     def is_error(self, request: Request) -> bool:
         return OK_LINES not in request.trailers

@@ -20,6 +20,7 @@ from llmdsim.web.failures import Failures
 from llmdsim.web.generation_request import GenerationRequest
 from llmdsim.web.limits import Limits
 from llmdsim.web.render_service import RenderService
+from llmdsim.web.response_form import HTTP_FORM, ResponseForm
 from llmdsim.web.stored import StoredReplies
 from llmdsim.web.suspension import Suspension
 from llmdsim.web.templates import Templates
@@ -150,12 +151,12 @@ class Context:
         for changed in self.on_config:
             changed(config)
 
-    def admit(self, request: Request, name: str | None) -> Served:
-        """What generates for `request`, whose body names a model or an adapter.
+    def admit(self, request: Request, name: str | None, form: ResponseForm = HTTP_FORM) -> Served:
+        """What generates for `request`, whose body names a model or an adapter; its response has that form.
 
         Raises ApiError 404 for a name that is not served, and whatever it is to fail with on purpose.
         """
-        self.failures.meet(request)
+        self.failures.meet(request, form)
         return self.serving(name)
 
     def serving(self, name: str | None) -> Served:

@@ -11,7 +11,7 @@ from llmdsim.config.table import FailureType
 from llmdsim.engine.faults import Faults
 from llmdsim.web.errors import ApiError
 from llmdsim.web.faulty_channel import FaultyChannel
-from llmdsim.web.response_form import HTTP_FORM, ResponseForm
+from llmdsim.web.response_form import ResponseForm
 from llmdsim.wire.request import Request
 
 #: What is told to wait with a 429, in seconds.
@@ -41,7 +41,7 @@ class Failures:
         self._by_header = by_header
         self._clock = clock
 
-    def meet(self, request: Request, form: ResponseForm = HTTP_FORM) -> None:
+    def meet(self, request: Request, form: ResponseForm) -> None:
         """Have `request` fail if it is to, or its response, which will be of that form, go wrong later.
 
         What it asks for comes before what chance has for it: X-Return-Error, X-Fault, a failure, a fault.

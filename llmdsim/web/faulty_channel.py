@@ -41,7 +41,7 @@ class FaultyChannel(StandIn):
         self._clock = clock
         self._shown = shown
         self._tokens = 0
-        self._streamed = self._chunked = False
+        self._streamed = self._chunked = self._missing = False
         #: The response's first byte has been written to us, or has left us.
         self._begun = self._sent = False
         #: The fault has shown: what comes now passes.
@@ -133,7 +133,10 @@ class FaultyChannel(StandIn):
         if self._fault.kind == "no-done":
             kept = [event for event in events if not form.is_last(event)]
             if len(kept) != len(events):
-                self._show()
+                # Each of several choices may have one.
+                if not self._missing:
+                    self._missing = True
+                    self._shown()
                 data = self._framed(b"".join(kept)) + tail
             self._send(head + data)
             return

@@ -14,7 +14,6 @@ from llmdsim.web.errors import ApiError
 from llmdsim.web.generate.request import MAX_STOP_STRINGS, GenerateRequest, SamplingParams
 from llmdsim.web.generation_request import StructuredOutputs
 from llmdsim.web.limits import Limits
-from llmdsim.web.reply_head import LONGEST_ID
 
 #: Ids that are to end a text, ids with a bias, or texts to choose from.
 MOST_ITEMS = 65_536
@@ -48,8 +47,6 @@ def text_input(asked: pb.GenerateRequest) -> TextInput | None:
 
 def request_of(asked: pb.GenerateRequest, limits: Limits) -> GenerateRequest:
     """The request; the ids of one with text are still to be found. Raises ApiError 400."""
-    if len(asked.request_id) > LONGEST_ID:
-        raise ApiError.parameter(f"A request id is at most {LONGEST_ID} characters long.", "request_id")
     transfer = _transfer(asked)
     ids: list[int] = []
     media = None

@@ -9,10 +9,12 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from llmdsim.reply.plan import Plan
+from llmdsim.rpc.call import call_id
 from llmdsim.rpc.generate.conversion import request_of, text_input
 from llmdsim.rpc.generate.frames import GenerateFrames
 from llmdsim.rpc.generate.logprobs import OutputLogprobs, input_logprobs
 from llmdsim.rpc.generate.whole import WholeGenerate, whole_messages
+from llmdsim.rpc.message_form import MessageForm
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.constraints import constraint_of
@@ -47,7 +49,7 @@ class Generate:
         wanted = request_of(asked, limits)
         if len(request.body) > LONG_BODY:
             yield
-        served = context.admit(request, None)
+        served = context.admit(request, None, MessageForm(asked.stream))
         self._refuse_other_rank(asked)
         text = text_of(wanted)
         constraint = None if text.structured_outputs is None else constraint_of(text)
@@ -63,7 +65,8 @@ class Generate:
             prompt_tokens=len(prompt),
             token_ids=True,
         )
-        head = ReplyHead(wanted.request_id, int(time.time()), served, context.fingerprint_json)
+        request_id = call_id(request, wanted.request_id)
+        head = ReplyHead(request_id, int(time.time()), served, context.fingerprint_json)
         plan = None if constraint is None else Plan(constraint=constraint)
         asks = [asks_of(context, prompt, prompt.bare, sampled, plan)]
         if context.stored is not None:
