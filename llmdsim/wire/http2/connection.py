@@ -279,7 +279,7 @@ class HTTP2(Protocol):
         stream.heard = site.now
         self.streams[stream_id] = stream
         if site.closing:
-            self.close_after_streams()
+            self.close_if_idle()
         if head.size > self._limits.header_size or head.count > MAX_HEADERS:
             limit = self._limits.header_size
             self._refuse(
@@ -558,8 +558,9 @@ class HTTP2(Protocol):
     @property
     def busy(self) -> bool:
         """Whether there is a request to answer, or an answer that is not wholly sent."""
-        return bool(self.streams or self.write_paused)
+        # Requests that have come in part are none yet.
+        return self.write_paused or self.kept > 0 or any(stream.complete for stream in self.streams.values())
 
     def close_if_idle(self) -> None:
         """End the connection, after the responses to requests that have come."""
-        self.close_after_streams()
+        self.close_soon(at_once=all(stream.is_call for stream in self.streams.values()))

@@ -331,8 +331,25 @@ def test_a_connection_with_a_request_is_not_silent() -> None:
 # --- closing
 
 
-def test_closing_waits_for_requests_and_for_those_on_their_way() -> None:
+class AllCalls:
+    """Takes every request for a call, and has the site handle it."""
+
+    def __init__(self, server: Server) -> None:
+        self.handle = server.site.handle
+
+    def takes(self, request: Request) -> bool:
+        return True
+
+    def takes_pieces(self, request: Request) -> bool:
+        return False
+
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        raise AssertionError(message)
+
+
+def test_closing_waits_for_calls_and_for_those_on_their_way() -> None:
     server = Server()
+    server.site.calls = AllCalls(server)
     client = H2Client(server)
     first = client.flush_begin()
     server.site.close_idle()
@@ -350,6 +367,32 @@ def test_closing_waits_for_requests_and_for_those_on_their_way() -> None:
     client.flush()
     assert client.answers[first].ended
     assert client.answers[late].ended
+    client.client.fin()
+    server.settle()
+    assert not server.site.connections
+
+
+def test_closing_is_told_when_requests_are_answered() -> None:
+    """Many clients take a GOAWAY for the end of what is under way."""
+    server = Server()
+    client = H2Client(server)
+    first = client.flush_begin()
+    server.site.close_idle()
+    second = client.flush_begin()
+    assert client.goaways == []
+    for request in server.requests:
+        assert server.site.busy
+        whole(request)
+    late = client.begin()  # the client has not read the GOAWAY
+    client.flush()
+    assert client.goaways == [(2**31 - 1, 0), (late, 0)]
+    assert client.answers[first].ended
+    assert client.answers[second].ended
+    assert client.client.fate == "open"
+    whole(server.requests[-1])
+    client.flush()
+    assert client.answers[late].ended
+    assert not server.site.busy
     client.client.fin()
     server.settle()
     assert not server.site.connections
