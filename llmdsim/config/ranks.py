@@ -15,9 +15,9 @@ def rank_numbers(config: Config) -> range:
 def rank_config(config: Config, number: int) -> Config:
     """What rank `number` is configured as: as a server that was started with `--data-parallel-rank` would be.
 
-    Its port is `--port` and the ranks before it in this server, its endpoints come in turn with those of the
-    others, and its seed is one of its own; rank 0 keeps the one given. A configuration without ranks stays
-    what it is.
+    Its port is `--port` and the ranks before it in this server, and so on with `--grpc-port`; its endpoints
+    come in turn with those of the others, and its seed is one of its own; rank 0 keeps the one given. A
+    configuration without ranks stays what it is.
     """
     numbers = rank_numbers(config)
     if config.data_parallel_rank < 0 and len(numbers) == 1:
@@ -27,6 +27,7 @@ def rank_config(config: Config, number: int) -> Config:
         config,
         data_parallel_rank=number,
         port=config.port + place,
+        grpc_port=config.grpc_port and config.grpc_port + place,
         listen=config.listen[place::ranks],
         admin_listen=config.admin_listen[place::ranks],
         seed=rank_seed(config.seed, number),

@@ -46,6 +46,14 @@ class Config:
         group="Server",
         effective=True,
     )
+    grpc_port: int = option(
+        0,
+        "A further port to listen on, for clients that expect gRPC apart from HTTP; all serve both. 0: none",
+        low=0,
+        high=65535,
+        group="Server",
+        effective=True,
+    )
     admin_listen: tuple[str, ...] = option(
         (),
         "Endpoint strings, as for --listen, that alone serve administration and development routes (/admin, "
@@ -91,6 +99,14 @@ class Config:
     )
     max_request_body_size_mb: int = option(
         64, "Upper bound of a request's body, in megabytes", low=1, high=512, group="Server", effective=True
+    )
+    http2_max_concurrent_streams: int = option(
+        4096,
+        "Requests that one connection over HTTP/2 may have under way, calls of gRPC included",
+        low=1,
+        high=1_000_000,
+        group="Server",
+        effective=True,
     )
     shutdown_timeout: DurationInSeconds = option(
         25.0,

@@ -87,6 +87,7 @@ def _broken(config: Config) -> Iterator[str]:
     ranks = config.data_parallel_size if config.data_parallel_rank < 0 else 1
     if config.port + ranks - 1 > 65535:
         yield f"--data-parallel-size: {ranks} ports from --port {config.port} on end beyond 65535"
+    yield from _grpc_port(config, ranks)
     for flag, endpoints in (("--listen", config.listen), ("--admin-listen", config.admin_listen)):
         if len(endpoints) % ranks:
             yield f"{flag}: {len(endpoints)} endpoints cannot be shared out evenly to {ranks} ranks"
@@ -104,6 +105,19 @@ def _broken(config: Config) -> Iterator[str]:
             parse_event_fault(fault)
         except ValueError as problem:
             yield f"--kv-event-faults: {problem}"
+
+
+def _grpc_port(config: Config, ranks: int) -> Iterator[str]:
+    port = config.grpc_port
+    if not port:
+        return
+    if "grpc" in config.ignored_flags:
+        yield "--grpc-port: cannot be used together with --grpc, as in vLLM"
+    if port + ranks - 1 > 65535:
+        yield f"--data-parallel-size: {ranks} ports from --grpc-port {port} on end beyond 65535"
+    # With endpoints alone nothing listens at --port.
+    if (not config.listen or "port" in config.given) and abs(port - config.port) < ranks:
+        yield f"--grpc-port: {port} is one of the ports from --port {config.port} on"
 
 
 def _lora_modules(config: Config) -> Iterator[str]:

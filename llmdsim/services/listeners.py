@@ -1,4 +1,4 @@
-"""Opens the ports: of `--host` and `--port`, `--listen` and `--admin-listen`, or those systemd hands over."""
+"""Opens the ports: of `--port`, `--grpc-port`, `--listen` and `--admin-listen`, and those of systemd."""
 
 from __future__ import annotations
 
@@ -107,6 +107,8 @@ class Listeners(Service):
             self.ports.append(self._listen("--listen", description, self._site))
         if not self._inherited and (not config.listen or "port" in config.given):
             self._open_port(config.host, config.port)
+        if config.grpc_port:
+            self._open_port(config.host, config.grpc_port)
         for description in config.admin_listen:
             self.admin_ports.append(self._listen("--admin-listen", description, self._admin_site))
 

@@ -175,6 +175,7 @@ def _site(config: Config, router: Router, gate: Gate, clock: Any) -> Site:
             body_size=config.max_request_body_size_mb << 20,
             idle_time=config.keep_alive_timeout,
             serve_half_closed=config.half_close == "serve",
+            streams=config.http2_max_concurrent_streams,
         ),
         clock,
         gate.common_headers,

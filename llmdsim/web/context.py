@@ -34,7 +34,7 @@ json = msgspec.json.encode
 VLLM_VERSION = "0.33.0"
 
 #: What each rank of a server has its own value of.
-_RANKS_OWN = frozenset(("data-parallel-rank", "port", "listen", "admin-listen", "seed"))
+_RANKS_OWN = frozenset(("data-parallel-rank", "port", "grpc-port", "listen", "admin-listen", "seed"))
 
 
 class Served(msgspec.Struct, frozen=True):

@@ -35,10 +35,21 @@ def test_a_server_without_ranks_is_configured_as_it_is() -> None:
 def test_each_rank_has_the_next_port_and_its_share_of_the_endpoints() -> None:
     listen = [flag for name in "abcd" for flag in ("--listen", f"unix:{name}")]
     given = config(
-        "-dp", "2", "--port", "9000", "--admin-listen", "tcp:1", "--admin-listen", "tcp:2", *listen
+        "-dp",
+        "2",
+        "--port",
+        "9000",
+        "--grpc-port",
+        "50051",
+        "--admin-listen",
+        "tcp:1",
+        "--admin-listen",
+        "tcp:2",
+        *listen,
     )
     first, second = (rank_config(given, number) for number in range(2))
     assert (first.port, second.port) == (9000, 9001)
+    assert (first.grpc_port, second.grpc_port) == (50051, 50052)
     assert (first.listen, second.listen) == (("unix:a", "unix:c"), ("unix:b", "unix:d"))
     assert (first.admin_listen, second.admin_listen) == (("tcp:1",), ("tcp:2",))
     assert (first.data_parallel_rank, second.data_parallel_rank) == (0, 1)

@@ -28,6 +28,10 @@ from llmdsim.config import Config, ConfigError, LoraModule, parse, validate
         {"port": 65535},
         {"port": 65528, "data_parallel_size": 8},
         {"port": 65535, "data_parallel_size": 8, "data_parallel_rank": 3},
+        {"grpc_port": 8001},
+        {"grpc_port": 65528, "data_parallel_size": 8},
+        {"grpc_port": 8001, "data_parallel_size": 8, "data_parallel_rank": 3},
+        {"grpc_port": 8000, "listen": ("unix:a",)},
         {"kv_events_replay_endpoint": "tcp://*:5558"},
         {"kv_events_replay_endpoint": "tcp://*:5565", "data_parallel_size": 8},
         {"kv_events_replay_endpoint": "tcp://*:5558", "data_parallel_size": 8, "data_parallel_rank": 1},
@@ -141,6 +145,27 @@ def test_allows(settings: dict[str, object]) -> None:
         (
             {"port": 65529, "data_parallel_size": 8},
             "--data-parallel-size: 8 ports from --port 65529 on end beyond 65535",
+        ),
+        (
+            {"grpc_port": 65529, "data_parallel_size": 8},
+            "--data-parallel-size: 8 ports from --grpc-port 65529 on end beyond 65535",
+        ),
+        ({"grpc_port": 8000}, "--grpc-port: 8000 is one of the ports from --port 8000 on"),
+        (
+            {"grpc_port": 8007, "data_parallel_size": 8},
+            "--grpc-port: 8007 is one of the ports from --port 8000 on",
+        ),
+        (
+            {"grpc_port": 7993, "data_parallel_size": 8},
+            "--grpc-port: 7993 is one of the ports from --port 8000 on",
+        ),
+        (
+            {"grpc_port": 8000, "listen": ("unix:a",), "given": frozenset({"port"})},
+            "--grpc-port: 8000 is one of the ports from --port 8000 on",
+        ),
+        (
+            {"grpc_port": 50051, "ignored_flags": ("grpc",)},
+            "--grpc-port: cannot be used together with --grpc, as in vLLM",
         ),
         (
             {"kv_events_replay_endpoint": "tcp://*:5557"},

@@ -146,6 +146,9 @@ def handed_over(family: int = socket.AF_INET) -> int:
         (["--listen", "tcp:7000", "--port", "8000"], [("", 7000), ("::", 8000)]),
         (["--listen", "tcp:7000", "--host", "::1", "--port", "9"], [("", 7000), ("::1", 9)]),
         (["--listen", "tcp:7000", "--host", "::1"], [("", 7000)]),
+        (["--grpc-port", "50051"], [("::", 8000), ("::", 50051)]),
+        (["--host", "::1", "--grpc-port", "50051"], [("::1", 8000), ("::1", 50051)]),
+        (["--listen", "unix:/tmp/s", "--grpc-port", "8000"], [("unix", "/tmp/s"), ("::", 8000)]),
     ],
 )
 def test_the_ports_that_are_asked_for_are_opened(flags: list[str], where: list[tuple[Any, ...]]) -> None:
