@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from llmdsim.reply.embedding import embedding
 from llmdsim.rpc.call import reply
+from llmdsim.rpc.message_form import MessageForm
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import over_context
@@ -40,7 +41,10 @@ class Embed:
         if context.config.mm_encoder_only:
             raise RpcError(Code.UNIMPLEMENTED, "There are no embeddings with --mm-encoder-only")
         ids = yield from self._ids(asked)
+        # Unlike its routes: gRPC servers that end take no further calls.
+        context.refuse_unavailable()
         served = admitted(context, None)
+        context.failures.meet(request, MessageForm(streamed=False))
         (prompt,) = yield from prompts_of(context, EmbeddingRequest(input=ids))
         pooled = PoolingReply(context, request, served, "", asked.request_id, [prompt])
         tokens = yield from ids_of(prompt)

@@ -373,6 +373,33 @@ def test_an_error_of_the_method_is_not_taken_for_a_reply(stream: bool) -> None:
     assert (faulty.call.headers[b":status"], faulty.call.answer.reset) == (b"200", ErrorCodes.INTERNAL_ERROR)
 
 
+@pytest.mark.parametrize(
+    "fault", [b"garble", b"truncate", b"error; code=429", b"status; code=404", b"stall; for=5s"]
+)
+def test_embeddings_fail_as_whole_replies_do(fault: bytes) -> None:
+    client = RpcClient(RankRig("--max-model-len", "10"))
+    asked = pb.EmbedRequest(tokenized=pb.TokenizedInput(input_ids=[1, 2]))
+    right = client.call("Embed", asked, pb.EmbedResponse).answer.body
+    call = client.call("Embed", asked, pb.EmbedResponse, metadata={b"x-fault": fault})
+    match fault.partition(b";")[0]:
+        case b"garble":
+            assert (call.code, len(call.answer.body)) == (Code.OK, len(right))
+            with pytest.raises(DecodeError):
+                assert call.messages
+        case b"truncate":
+            assert (call.code, call.answer.body) == (Code.INTERNAL, right[: len(right) // 2])
+        case b"error":
+            assert call.code is Code.RESOURCE_EXHAUSTED
+        case b"status":
+            assert (call.code, call.message) == (Code.NOT_FOUND, "")
+        case b"stall":
+            assert not call.answer.headers
+            client.wait(5)
+            assert call.answer.body == right
+    refused = client.call("Embed", asked, pb.EmbedResponse, metadata={b"x-return-error": b"503"})
+    assert refused.code is Code.UNAVAILABLE
+
+
 def test_the_log_tells_what_was_sent() -> None:
     with LoggedRank("--access-log", *PACED) as rig:
         client = RpcClient(rig)

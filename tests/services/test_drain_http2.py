@@ -77,8 +77,9 @@ def test_calls_that_run_or_wait_finish_and_new_ones_are_unavailable(
     assert (rig.rank.stats.running, rig.rank.stats.waiting) == (1, 1)
     rig.kill()
     assert caller.h2.goaways == []
-    refused = generate(newcomer)
-    assert (refused.code, refused.message) == (Code.UNAVAILABLE, "The server is shutting down.")
+    asked = pb.EmbedRequest(tokenized=pb.TokenizedInput(input_ids=[1]))
+    for refused in (generate(newcomer), RpcClient(rig).call("Embed", asked, pb.EmbedResponse)):
+        assert (refused.code, refused.message) == (Code.UNAVAILABLE, "The server is shutting down.")
     wait(rig, 1, caller, newcomer)
     assert newcomer.h2.goaways == [GOING, (1, 0)], "it had better go elsewhere"
     assert newcomer.h2.client.fate != "open"
