@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 from h2 import events
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes
 from twisted.internet.interfaces import IPushProducer, ISSLTransport
 from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from llmdsim.wire.http2 import frames
 from llmdsim.wire.http2.allowance import RESET, Allowance
-from llmdsim.wire.http2.frames import PREFACE, portion
-from llmdsim.wire.http2.heads import Header, RequestHead
-from llmdsim.wire.http2.state import ServerConnection
+from llmdsim.wire.http2.heads import NO_TABLE, RequestHead, encoded
+from llmdsim.wire.http2.reader import Fault, FrameReader
+from llmdsim.wire.http2.state import STREAM_WINDOW, ServerConnection
 from llmdsim.wire.http2.stream import Stream
 from llmdsim.wire.limits import LINGER_SECONDS, MAX_HEADERS
 from llmdsim.wire.peer import peer_name
@@ -67,13 +69,13 @@ class HTTP2(Protocol):
         self.kept = 0
         self._limits = site.limits
         self._peer = ""
-        self._in = bytearray()
-        #: Bytes of the client's preface that have still to come.
-        self._preface_left = len(PREFACE)
+        self._reader = FrameReader(self)
         self._reading_call: Any = None
         self._out: list[bytes] = []
         self._out_size = 0
         self._turn: Any = None
+        #: What the first header block begins with.
+        self._before_block = NO_TABLE
         self._allowance = Allowance(site.now)
         #: Bytes of requests that are not answered yet.
         self._held = 0
@@ -83,20 +85,15 @@ class HTTP2(Protocol):
         self._blocked: dict[Stream, None] = {}
         self._pushing = False
         self._heard = site.now
-        self._last_id = 0
         #: No more requests are welcome; and those begun from now on are not even answered.
         self._going = self._gone = False
         #: No more are once those under way are answered.
         self._leaving = False
         self._goaway_call: Any = None
-        self._closing = False
+        self.closing = False
         self._linger_call: Any = None
         self._on: dict[type[events.Event], Callable[[Any], None]] = {
-            events.RequestReceived: self._request_began,
-            events.DataReceived: self._data_came,
-            events.StreamEnded: self._request_ended,
-            events.StreamReset: self._stream_reset,
-            events.WindowUpdated: self._window_opened,
+            events.TrailersReceived: self._trailers_came,
             events.RemoteSettingsChanged: self._settings_changed,
             events.PingAckReceived: self._ping_answered,
             events.ConnectionTerminated: self._client_goes,
@@ -108,20 +105,20 @@ class HTTP2(Protocol):
         self.site.connections.add(self)
         self.transport.registerProducer(self, True)
         self._turn = turn_of(self.transport)
-        self._put_answers()
+        self.put_answers()
 
     def dataReceived(self, data: bytes) -> None:
-        if self._closing:
+        if self.closing:
             return
         self._heard = self.site.now
-        self._in += data
+        self._reader.feed(data)
         if self._reading_call is None:
             self._read()
 
     def connectionLost(self, reason: object = None) -> None:
         self.site.disconnected(self)
-        self._closing = True
-        self._in.clear()
+        self.closing = True
+        self._reader.clear()
         self._out.clear()
         for call in (self._reading_call, self._goaway_call, self._linger_call):
             if call is not None:
@@ -176,34 +173,18 @@ class HTTP2(Protocol):
             self._allowance.earn(len(out))
             self.transport.write(b"".join(out))
 
-    def _put_answers(self) -> None:
+    def put_answers(self) -> None:
         """Send what h2 has to say."""
         data = self.h2.data_to_send()
         if data:
             self.put(data)
 
-    def send_headers(self, stream_id: int, headers: list[Header], end: bool = False) -> None:
-        """Send headers or, with `end`, trailers."""
-        if self._may_send(stream_id):
-            self.h2.send_headers(stream_id, headers, end_stream=end)
-            self._put_answers()
-
-    def send_end(self, stream_id: int) -> None:
-        """End our side of a stream."""
-        if self._may_send(stream_id):
-            self.h2.end_stream(stream_id)
-            self._put_answers()
-
-    def send_reset(self, stream_id: int, code: ErrorCodes) -> None:
-        """End a stream at once."""
-        if self._may_send(stream_id):
-            self.h2.reset_stream(stream_id, code)
-            self._put_answers()
-        self._forget(stream_id)
-
-    def _may_send(self, stream_id: int) -> bool:
-        # h2 may know already of a reset, or an error, that we have still to be told of.
-        return not self._closing and not self.h2.state_of(stream_id).closed
+    def put_headers(self, stream_id: int, block: bytes, end: bool) -> None:
+        """Send a header block; with `end` it is one of trailers."""
+        if self._before_block:
+            block = self._before_block + block
+            self._before_block = b""
+        self.put(frames.headers(stream_id, block, end, self.h2.max_outbound_frame_size))
 
     def wait_for_window(self, stream: Stream) -> None:
         """Have `stream` send what it keeps, as soon as windows allow."""
@@ -231,44 +212,42 @@ class HTTP2(Protocol):
     def _read(self) -> None:
         """Read a portion of what has come, and the rest in further turns."""
         self._reading_call = None
-        begin = min(self._preface_left, len(self._in))
-        end, idle, resets, more = portion(self._in, begin, MOST_FRAMES)
-        self._preface_left -= begin
-        data = bytes(self._in[:end])
-        del self._in[:end]
-        if not self._allowance.spend(idle + resets * RESET, self.site.seconds()):
-            self._end_with(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
-            return
-        if data:
-            try:
-                found = self.h2.receive_data(data)
-            except ProtocolError as problem:
-                log.debug("{client}: {problem}", client=self.peer, problem=problem)
-                self._put_answers()
-                self._close_lingering()
-                return
-            self._put_answers()
-            for event in found:
-                act = self._on.get(type(event))
-                if act is not None and not self._closing:
-                    act(event)
-        if more and not self._closing:
-            self.transport.pauseProducing()
-            self._reading_call = self.site.clock.callLater(0, self._read_on)
+        try:
+            more = self._reader.read(MOST_FRAMES)
+        except ProtocolError as problem:
+            # h2 has told the client.
+            log.debug("{client}: {problem}", client=self.peer, problem=problem)
+            self._close_lingering()
+        except Fault as fault:
+            self._end_with(fault.code, str(fault))
+        else:
+            if more and not self.closing:
+                self.transport.pauseProducing()
+                self._reading_call = self.site.clock.callLater(0, self._read_on)
 
     def _read_on(self) -> None:
         self.transport.resumeProducing()
         self._read()
 
-    def _request_began(self, event: events.RequestReceived) -> None:
-        stream_id = event.stream_id
-        self._last_id = max(self._last_id, stream_id)
+    def spend(self, frames: int) -> None:
+        """So many frames have come that ask for nothing."""
+        if not self.closing and not self._allowance.spend(frames, self.site.seconds()):
+            self._end_with(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
+
+    def told(self, event: events.Event) -> None:
+        """h2 has read something other than a request."""
+        act = self._on.get(type(event))
+        if act is not None and not self.closing:
+            act(event)
+
+    def request_began(self, stream_id: int, head: RequestHead, complete: bool) -> None:
+        """The head of a request has come, and with `complete` all of it."""
         if self._gone or len(self.streams) >= self._limits.streams:
-            self.send_reset(stream_id, ErrorCodes.REFUSED_STREAM)
+            self.put(frames.rst_stream(stream_id, ErrorCodes.REFUSED_STREAM))
+            self.h2.ended(stream_id, by_reset=True)
             return
         site = self.site
-        head = RequestHead(event.headers)
-        stream = Stream(self, stream_id, self.h2.state_of(stream_id))
+        stream = Stream(self, stream_id, self.h2.remote_settings.initial_window_size)
         request = site.request_type(stream, head.method, head.uri, head.headers)
         request.clientproto = b"HTTP/2"
         stream.request = request
@@ -287,13 +266,14 @@ class HTTP2(Protocol):
             )
         elif head.method == b"CONNECT":
             self._refuse(stream, 501, "CONNECT is not supported")
-        elif self._too_long(stream, int(head.headers.get(b"content-length", b"0"))):
-            return
+        elif self._too_long(stream, head.length or 0):
+            pass
         elif stream.is_call and calls is not None and calls.takes_pieces(request):
             self._answer(stream)
-        elif head.headers.get(b"expect", b"").lower() == b"100-continue" and event.stream_ended is None:
-            self.h2.send_headers(stream_id, [(b":status", b"100")])
-            self._put_answers()
+        elif head.continues and not complete:
+            self.put_headers(stream_id, encoded([(b":status", b"100")]), False)
+        if complete:
+            self._request_ended(stream)
 
     def _too_long(self, stream: Stream, length: int) -> bool:
         """Refuse a body of so many bytes if that is more than any may have."""
@@ -303,39 +283,55 @@ class HTTP2(Protocol):
         self._refuse(stream, 413, f"The request's body is larger than {most} bytes")
         return True
 
-    def _data_came(self, event: events.DataReceived) -> None:
-        stream = self.streams.get(event.stream_id)
-        taken = event.flow_controlled_length
-        data = event.data or b""
-        if stream is None or stream.request.finished:
-            self._acknowledge(event.stream_id, taken)
+    def data_came(self, stream: Stream, data: bytes, taken: int, ended: bool) -> None:
+        """A piece of a body has come, which takes up so much of the windows; the last, if `ended`."""
+        stream.room -= taken
+        if stream.complete or stream.room < 0:
+            self._acknowledge(taken)
+            stream.reset(ErrorCodes.STREAM_CLOSED if stream.complete else ErrorCodes.FLOW_CONTROL_ERROR)
+            self.lose(stream.request)
             return
         stream.heard = self.site.now
         request = stream.request
-        if request.on_body is not None:
+        if request.finished:
+            self._acknowledge(taken, stream)
+        elif request.on_body is not None:
             stream.unacknowledged += taken
             request.on_body(data)
             if not stream.write_paused:
-                self._acknowledge(stream.id, stream.unacknowledged)
-                stream.unacknowledged = 0
-            return
-        self._acknowledge(event.stream_id, taken)
-        stream.body += data
-        self._held += len(data)
-        if self._held > 2 * self._limits.body_size:
-            self._refuse(stream, 413, "The requests on this connection are too large together")
+                # What is not read must not be answered to without end.
+                taken, stream.unacknowledged = stream.unacknowledged, 0
+                self._acknowledge(taken, stream)
         else:
-            self._too_long(stream, len(stream.body))
+            self._acknowledge(taken, stream)
+            stream.body += data
+            self._held += len(data)
+            if self._held > 2 * self._limits.body_size:
+                self._refuse(stream, 413, "The requests on this connection are too large together")
+            else:
+                self._too_long(stream, len(stream.body))
+        if ended:
+            self._request_ended(stream)
 
-    def _acknowledge(self, stream_id: int, size: int) -> None:
-        if size:
-            self.h2.acknowledge_received_data(size, stream_id)
-            self._put_answers()
-
-    def _request_ended(self, event: events.StreamEnded) -> None:
-        stream = self.streams.get(event.stream_id)
+    def _acknowledge(self, size: int, stream: Stream | None = None) -> None:
+        """Have the client send as much again, when there is enough of it to tell."""
+        opened = self.h2.give_back(size)
+        if opened:
+            self.put(frames.window_update(0, opened))
         if stream is None:
             return
+        stream.dealt_with += size
+        if stream.dealt_with > STREAM_WINDOW // 2:
+            self.put(frames.window_update(stream.id, stream.dealt_with))
+            stream.room += stream.dealt_with
+            stream.dealt_with = 0
+
+    def _trailers_came(self, event: events.TrailersReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            self._request_ended(stream)
+
+    def _request_ended(self, stream: Stream) -> None:
         stream.complete = True
         request = stream.request
         if request.finished:
@@ -344,24 +340,27 @@ class HTTP2(Protocol):
         if request.on_body is not None:
             request.on_body(None)
             return
+        length = request.headers.get(b"content-length")
+        if length is not None:
+            if int(length) != len(stream.body):
+                stream.reset(ErrorCodes.PROTOCOL_ERROR)
+                self.lose(request)
+                return
+            request.content_length = len(stream.body)
         request.body = bytes(stream.body)
         stream.body.clear()
-        if b"content-length" in request.headers:
-            request.content_length = len(request.body)
         self._waiting[stream] = None
         self._answer_waiting()
 
     def _answer_waiting(self) -> None:
         """Answer what has been read, as far as the client's reading allows."""
-        while self._waiting and not self._closing and not self.write_paused and self.kept < MOST_KEPT:
+        while self._waiting and not self.closing and not self.write_paused and self.kept < MOST_KEPT:
             stream = next(iter(self._waiting))
             del self._waiting[stream]
             self._held -= len(stream.request.body)
             self._answer(stream)
 
     def _answer(self, stream: Stream) -> None:
-        if not self._may_send(stream.id):
-            return
         request = stream.request
         request.began = self.site.seconds()
         calls = self.site.calls
@@ -385,13 +384,10 @@ class HTTP2(Protocol):
 
     # --- streams
 
-    def _stream_reset(self, event: events.StreamReset) -> None:
-        stream = self.streams.pop(event.stream_id, None)
-        self.h2.forget(event.stream_id)
-        if stream is not None:
-            self._drop(stream)
-            self.lose(stream.request)
-            self._close_if_done()
+    def stream_reset(self, stream: Stream) -> None:
+        """The client has ended a stream at once."""
+        self.forget(stream, by_reset=True)
+        self.lose(stream.request)
 
     def _drop(self, stream: Stream) -> None:
         """Nothing more is sent or read on a stream."""
@@ -420,34 +416,37 @@ class HTTP2(Protocol):
             request.timer = None
         self.site.tell_ended(request)
 
-    def stream_over(self, stream: Stream) -> None:
-        """Both sides of a stream have ended."""
-        self._allowance.earn(RESET)
-        self._forget(stream.id)
-
-    def _forget(self, stream_id: int) -> None:
-        stream = self.streams.pop(stream_id, None)
-        if stream is not None:
-            self._drop(stream)
-        self.h2.forget(stream_id)
+    def forget(self, stream: Stream, by_reset: bool) -> None:
+        """A stream is over."""
+        if self.streams.pop(stream.id, None) is None:
+            return
+        self._drop(stream)
+        self.h2.ended(stream.id, by_reset)
+        if not by_reset:
+            self._allowance.earn(RESET)
         self._close_if_done()
 
-    def _window_opened(self, event: events.WindowUpdated) -> None:
-        if event.stream_id:
-            stream = self.streams.get(event.stream_id)
-            if stream is not None and stream.write_paused:
-                self._blocked[stream] = None
-        self._open()
+    def window_opened(self) -> None:
+        """The client takes more than it did."""
+        if self._blocked or self._waiting:
+            self._push()
+            self._answer_waiting()
 
     def _settings_changed(self, event: events.RemoteSettingsChanged) -> None:
-        for stream in self.streams.values():
-            if stream.write_paused:
-                self._blocked[stream] = None
-        self._open()
+        changed = event.changed_settings.get(SettingCodes.INITIAL_WINDOW_SIZE)
+        if changed is not None:
+            more = changed.new_value - (changed.original_value or 0)
+            for stream in list(self.streams.values()):
+                stream.window += more
+                if stream.window > frames.LARGEST_WINDOW:
+                    raise Fault(ErrorCodes.FLOW_CONTROL_ERROR, "a window is larger than any may be")
+                if stream.write_paused:
+                    self._blocked[stream] = None
+        self.window_opened()
 
-    def _open(self) -> None:
-        self._push()
-        self._answer_waiting()
+    def pong(self, data: bytes) -> None:
+        """The client wants an answer, to see that there is somebody."""
+        self.put(frames.ping(data, frames.ACK))
 
     # --- ends
 
@@ -464,13 +463,11 @@ class HTTP2(Protocol):
 
     def close_after_streams(self) -> None:
         """Take no more requests, and close when those that are under way are answered."""
-        if self._going or self._closing:
+        if self._going or self.closing:
             return
         self._going = True
         # Requests may be on their way: the client is told first, and has time to hear it (RFC 9113 6.8).
-        self.put(self.h2.goaway(_LAST_POSSIBLE))
-        self.h2.ping(b"going---")
-        self._put_answers()
+        self.put(frames.goaway(_LAST_POSSIBLE) + frames.ping(b"going---"))
         self._goaway_call = self.site.clock.callLater(GOAWAY_SECONDS, self._go)
 
     def _ping_answered(self, event: events.PingAckReceived) -> None:
@@ -481,7 +478,7 @@ class HTTP2(Protocol):
     def _go(self) -> None:
         self._goaway_call = None
         self._gone = True
-        self.put(self.h2.goaway(self._last_id))
+        self.put(frames.goaway(self.h2.highest_inbound_stream_id))
         self._close_if_done()
 
     def _client_goes(self, event: events.ConnectionTerminated) -> None:
@@ -498,22 +495,24 @@ class HTTP2(Protocol):
 
     def _end_with(self, code: ErrorCodes, why: str) -> None:
         log.debug("{client}: {why}", client=self.peer, why=why)
-        self.put(self.h2.goaway(self._last_id, code, why.encode()))
+        self.put(frames.goaway(self.h2.highest_inbound_stream_id, code, why.encode()))
         self._close_lingering()
 
     def close(self) -> None:
         """End the connection when what is written has been sent."""
-        if self._closing:
+        if self.closing:
             return
         if not self._gone:
-            self.put(self.h2.goaway(self._last_id))
+            self.put(frames.goaway(self.h2.highest_inbound_stream_id))
         self._close_lingering()
 
     def _close_lingering(self) -> None:
-        self._closing = True
+        if self.closing:
+            return
+        self.closing = True
         self.flush()
         self.transport.unregisterProducer()
-        self._in.clear()
+        self._reader.clear()
         self._linger_call = self.site.clock.callLater(LINGER_SECONDS, self._end_lingering)
         # A reset, which closing with unread input would cause, could destroy the GOAWAY on its way.
         if ISSLTransport.providedBy(self.transport):
@@ -542,7 +541,7 @@ class HTTP2(Protocol):
 
     def check_time(self, now: float, patience: float) -> None:
         """End what has been silent for `patience` seconds: the connection, or requests that do not arrive."""
-        if self._closing or self.write_paused:
+        if self.closing or self.write_paused:
             return
         if not self.streams:
             if now - self._heard > patience:

@@ -1,12 +1,14 @@
-"""The state of one HTTP/2 connection: h2's, without what takes long where there are many streams."""
+"""What h2 keeps of a connection: settings, tables of headers, and the rules for all that is not everyday."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, Event
 from h2.settings import ChangedSetting, SettingCodes, Settings
-from h2.stream import H2Stream
+from h2.stream import H2Stream, StreamClosedBy, StreamInputs
 from hyperframe.frame import Frame, GoAwayFrame
 
 from llmdsim.wire.limits import Limits
@@ -17,21 +19,30 @@ STREAM_WINDOW, CONNECTION_WINDOW = 1 << 20, 16 << 20
 #: How many times too large the headers of a request may be to be told so; beyond that the connection ends.
 HEADERS_TOLD = 4
 
-_CONFIGURATION = H2Configuration(
-    client_side=False,
-    header_encoding=None,
-    # What we send is ours.
-    validate_outbound_headers=False,
-    normalize_outbound_headers=False,
-)
+_CONFIGURATION = H2Configuration(client_side=False, header_encoding=None)
+
+
+class Table(NamedTuple):
+    """What changes when something is put into a table of headers, or taken out."""
+
+    size: int
+    entries: int
+    latest: object
+
+    def means_the_same_as(self, other: Table) -> bool:
+        """Whether the same block means the same by both, which are of the same connection."""
+        # Entries may be equal, and yet be two.
+        return self.latest is other.latest and self[:2] == other[:2]
 
 
 class ServerConnection(H2Connection):
-    """h2's connection for a server.
+    """h2's connection for a server, which has requests begin and then knows nothing of their streams.
 
-    h2 looks through all streams whenever one begins, and ends everything at a client's GOAWAY, which only
-    says that no more requests come. How many streams are open is for the protocol to watch, which refuses one
-    without ending the others; it calls `forget` with each that is over.
+    What h2 does for every frame of a stream takes several times as long as the rest of a request, so open
+    streams are the protocol's own affair (`reader`, `stream`). It tells which have ended, for h2 to judge
+    what comes on them later, and lends those whose trailers come. How many are open is for the protocol to
+    watch as well: h2 looks through all of them whenever one begins, and ends the connection where one is too
+    many. A client's GOAWAY, for h2 the end of everything, only says that no more requests come.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -55,20 +66,52 @@ class ServerConnection(H2Connection):
         """None, so that h2 neither counts nor refuses."""
         return 0
 
-    def forget(self, stream_id: int) -> None:
-        """The stream is closed on both sides."""
-        stream = self.streams.pop(stream_id, None)
-        if stream is not None:
-            self._closed_streams[stream_id] = stream.closed_by
+    # --- streams
 
-    def state_of(self, stream_id: int) -> H2Stream:
-        """h2's account of an open stream."""
-        return self.streams[stream_id]
+    def begin(self, stream_id: int) -> None:
+        """A request has begun whose head was not h2's to read."""
+        self.highest_inbound_stream_id = stream_id
 
-    def goaway(self, last_stream_id: int, error_code: int = 0, data: bytes = b"") -> bytes:
-        """The frame; unlike h2's own way, the connection goes on."""
-        frame = GoAwayFrame(0, last_stream_id=last_stream_id, error_code=error_code, additional_data=data)
-        return bytes(frame.serialize())
+    def ended(self, stream_id: int, by_reset: bool) -> None:
+        """A stream is over."""
+        self._closed_streams[stream_id] = (
+            StreamClosedBy.SEND_RST_STREAM if by_reset else StreamClosedBy.SEND_END_STREAM
+        )
+
+    def lend(self, stream_id: int, complete: bool) -> None:
+        """Have h2 judge, and read, further headers on an open stream; until `take_back`."""
+        stream = H2Stream(stream_id, self.config, 0, 0)
+        stream.state_machine.process_input(StreamInputs.RECV_HEADERS)
+        if complete:
+            stream.state_machine.process_input(StreamInputs.RECV_END_STREAM)
+        self.streams[stream_id] = stream
+
+    def take_back(self) -> None:
+        """No stream is h2's any more."""
+        self.streams.clear()
+
+    # --- windows
+
+    def took(self, size: int) -> bool:
+        """So many bytes of data have come; returns whether the client's window had room for them."""
+        manager = self._inbound_flow_control_window_manager
+        if size > manager.current_window_size:
+            return False
+        manager.window_consumed(size)
+        return True
+
+    def give_back(self, size: int) -> int:
+        """So many bytes have been dealt with; returns by how much the client's window is to be opened now."""
+        return self._inbound_flow_control_window_manager.process_bytes(size) or 0
+
+    # --- tables
+
+    @property
+    def table(self) -> Table:
+        """The one that header blocks of the client's refer to, as it is now."""
+        table = self.decoder.header_table
+        entries = table.dynamic_entries
+        return Table(table.maxsize, len(entries), entries[0] if entries else None)
 
     def _local_settings_acked(self) -> dict[SettingCodes | int, ChangedSetting]:
         changed = super()._local_settings_acked()

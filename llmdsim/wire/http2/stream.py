@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from h2.errors import ErrorCodes
-from h2.stream import H2Stream
 
-from llmdsim.wire.http2.frames import data_head
-from llmdsim.wire.http2.heads import listed, response_headers
+from llmdsim.wire.http2 import frames
+from llmdsim.wire.http2.heads import block_of
+from llmdsim.wire.http2.state import STREAM_WINDOW
 from llmdsim.wire.limits import LINGER_SECONDS
 from llmdsim.wire.request import Request
 
@@ -31,22 +31,26 @@ class Stream:
         "_kept",
         "_linger_call",
         "_over",
-        "_state",
         "body",
         "complete",
+        "dealt_with",
         "heard",
         "id",
         "is_call",
         "request",
+        "room",
         "unacknowledged",
+        "window",
     )
 
-    def __init__(self, connection: HTTP2, stream_id: int, state: H2Stream) -> None:
+    def __init__(self, connection: HTTP2, stream_id: int, window: int) -> None:
         self.id = stream_id
         self._connection = connection
         self._h2 = connection.h2
-        self._state = state
-        self._data_head = data_head(stream_id)
+        #: Bytes that the client would take, and those that it may send.
+        self.window = window
+        self.room = STREAM_WINDOW
+        self._data_head = frames.data_head(stream_id)
         self._head_sent = False
         #: The response is written, and is to end when what is kept has been sent.
         self._over = False
@@ -60,8 +64,8 @@ class Stream:
         self.body = bytearray()
         self.complete = False
         self.heard = 0.0
-        #: Bytes of a body taken in pieces whose window has not been given back.
-        self.unacknowledged = 0
+        #: Bytes of the body that wait to be dealt with, and those dealt with and not told of.
+        self.unacknowledged = self.dealt_with = 0
 
     # --- as a channel
 
@@ -97,14 +101,14 @@ class Stream:
         if not self._head_sent:
             self._head_sent = True
             head, _, data = data.partition(b"\r\n\r\n")
-            connection.send_headers(self.id, response_headers(head))
+            connection.put_headers(self.id, block_of(head), False)
             if not data:
                 return
         size = len(data)
-        state, h2 = self._state, self._h2
+        h2 = self._h2
         if (
             self._kept
-            or size > state.outbound_flow_control_window
+            or size > self.window
             or size > h2.outbound_flow_control_window
             or size > h2.max_outbound_frame_size
         ):
@@ -112,8 +116,7 @@ class Stream:
             connection.kept += size
             connection.wait_for_window(self)
             return
-        # h2 keeps these by itself only for data it frames itself, which takes several times as long.
-        state.outbound_flow_control_window -= size
+        self.window -= size
         h2.outbound_flow_control_window -= size
         connection.put(size.to_bytes(3, "big") + self._data_head + data)
 
@@ -146,16 +149,16 @@ class Stream:
 
     def push(self) -> bool:
         """Send a frame of what is kept, if windows allow; returns whether another could follow."""
-        state, h2 = self._state, self._h2
+        h2 = self._h2
         size = min(
             len(self._kept),
-            state.outbound_flow_control_window,
+            self.window,
             h2.outbound_flow_control_window,
             h2.max_outbound_frame_size,
         )
         if size <= 0:
             return False
-        state.outbound_flow_control_window -= size
+        self.window -= size
         h2.outbound_flow_control_window -= size
         connection = self._connection
         connection.kept -= size
@@ -170,9 +173,11 @@ class Stream:
         return False
 
     def reset(self, code: ErrorCodes) -> None:
-        """End it at once."""
-        self.drop()
-        self._connection.send_reset(self.id, code)
+        """End it at once, as far as the client goes."""
+        connection = self._connection
+        if not connection.closing:
+            connection.put(frames.rst_stream(self.id, code))
+        connection.forget(self, by_reset=True)
 
     def drop(self) -> None:
         """It is over: nothing of what is kept will be sent."""
@@ -186,23 +191,22 @@ class Stream:
     def request_ended(self) -> None:
         """The last of a request has come that was answered before."""
         if self._linger_call is not None:
-            self._connection.stream_over(self)
+            self._connection.forget(self, by_reset=False)
 
     def _end_lingering(self) -> None:
         # The rest of the request is not wanted (RFC 9113 8.1).
         self._linger_call = None
-        self._connection.send_reset(self.id, ErrorCodes.NO_ERROR)
-        self._connection.stream_over(self)
+        self.reset(ErrorCodes.NO_ERROR)
 
     def _end(self) -> None:
         trailers = self.request.trailers
         connection = self._connection
         if trailers:
-            connection.send_headers(self.id, listed(trailers), end=True)
+            connection.put_headers(self.id, block_of(trailers), True)
         else:
-            connection.send_end(self.id)
+            connection.put(frames.end_stream(self.id))
         if self.complete:
-            connection.stream_over(self)
+            connection.forget(self, by_reset=False)
         else:
             # Some clients, curl 7.88 for one, lose an answer that a RST_STREAM comes right behind.
             self._linger_call = connection.site.clock.callLater(LINGER_SECONDS, self._end_lingering)

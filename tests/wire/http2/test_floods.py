@@ -21,7 +21,7 @@ from twisted.logger import capturedLogs
 
 from llmdsim.wire.http2.allowance import BURST, PER_SECOND, Allowance
 from llmdsim.wire.http2.connection import MOST_FRAMES
-from llmdsim.wire.http2.frames import PREFACE, portion
+from llmdsim.wire.http2.frames import PREFACE
 from llmdsim.wire.request import Request
 from tests.wire.channel import Server, whole
 from tests.wire.http2.client import H2Client
@@ -115,15 +115,6 @@ def test_headers_without_end_end_the_connection() -> None:
             break
         client.client.send(ContinuationFrame(1, b"\x82" * 100).serialize())
     assert client.client.fate != "open"
-
-
-def test_frames_are_cut_where_they_end() -> None:
-    frames = [PingFrame(0, b"12345678"), RstStreamFrame(1), DataFrame(1, b"abc"), DataFrame(1, b"")]
-    data = b"".join(frame.serialize() for frame in frames)
-    assert portion(data, 0, 10) == (len(data), 2, 1, False)
-    assert portion(data, 0, 2) == (17 + 13, 1, 1, True)
-    assert portion(data[:-1], 0, 10) == (17 + 13 + 12, 1, 1, False)
-    assert portion(b"\xff\xff\xff\0\0\0\0\0\0\0", 0, 10).end == 10  # h2's to refuse
 
 
 FRAMES = st.one_of(

@@ -1,0 +1,224 @@
+"""Reads the frames of a connection: those of open streams, and heads met before, itself; all others by h2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from h2.errors import ErrorCodes
+from h2.events import RequestReceived
+
+from llmdsim.wire.http2.allowance import RESET
+from llmdsim.wire.http2.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADER,
+    HEADERS,
+    LARGEST,
+    LARGEST_WINDOW,
+    PADDED,
+    PING,
+    PREFACE,
+    RST_STREAM,
+    WINDOW_UPDATE,
+    WITH_PRIORITY,
+)
+from llmdsim.wire.http2.heads import RequestHead
+from llmdsim.wire.http2.stream import Stream
+
+if TYPE_CHECKING:
+    from llmdsim.wire.http2.connection import HTTP2
+
+#: Heads that are known at most, and bytes of one.
+_MOST_KNOWN, _LONGEST_KNOWN = 64, 2048
+
+
+class Fault(Exception):
+    """What ends the connection: an error code, and why."""
+
+    def __init__(self, code: ErrorCodes, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class FrameReader:
+    """The reading half of a connection. What it reads does something to a stream, or to `connection`."""
+
+    def __init__(self, connection: HTTP2) -> None:
+        self._connection = connection
+        self._h2 = connection.h2
+        self._streams = connection.streams
+        self._data = bytearray()
+        #: Bytes of the client's preface that have still to come.
+        self._preface_left = len(PREFACE)
+        #: A header block is not complete, and nothing else may come before it is.
+        self._in_block = False
+        #: Heads by their blocks, as long as the table they refer to stays as it is.
+        self._known: dict[bytes, RequestHead] = {}
+        self._table = self._h2.table
+
+    def feed(self, data: bytes) -> None:
+        """Keep what has come, to be read."""
+        self._data += data
+
+    def clear(self) -> None:
+        """Nothing more is to be read."""
+        self._data.clear()
+
+    def read(self, most: int) -> bool:
+        """Read up to so many frames; returns whether there are more. Raises Fault, or h2's ProtocolError."""
+        data = self._data
+        at = 0
+        if self._preface_left:
+            at = min(self._preface_left, len(data))
+            self._preface_left -= at
+            self._leave_to_h2(bytes(data[:at]))
+        size = len(data)
+        idle = 0
+        more = False
+        try:
+            for _ in range(most):
+                start = at + HEADER
+                if start > size:
+                    break
+                length = int.from_bytes(data[at : at + 3], "big")
+                end = start + length
+                if length > LARGEST:
+                    end = size  # h2 refuses it by its head
+                elif end > size:
+                    break
+                kind, flags = data[at + 3], data[at + 4]
+                stream_id = int.from_bytes(data[at + 5 : start], "big") & LARGEST_WINDOW
+                if kind == RST_STREAM:
+                    idle += RESET
+                elif kind > HEADERS or (kind == DATA and not length and not flags & END_STREAM):
+                    idle += 1
+                begin, at = at, end
+                if (
+                    length > LARGEST
+                    or self._in_block
+                    or not self._take(kind, flags, stream_id, bytes(data[start:end]))
+                ):
+                    self._leave_frame_to_h2(kind, flags, stream_id, bytes(data[begin:end]))
+                if self._connection.closing:
+                    return False
+            else:
+                more = True
+        finally:
+            del data[:at]
+            if idle:
+                self._connection.spend(idle)
+        return more
+
+    # --- by h2
+
+    def _leave_frame_to_h2(self, kind: int, flags: int, stream_id: int, frame: bytes) -> None:
+        h2 = self._h2
+        if kind == HEADERS:
+            self._in_block = True
+            stream = self._streams.get(stream_id)
+            if stream is not None:
+                h2.lend(stream_id, stream.complete)
+        if kind in (HEADERS, CONTINUATION) and flags & END_HEADERS:
+            self._in_block = False
+        found = self._leave_to_h2(frame)
+        if self._in_block:
+            return
+        h2.take_back()
+        table = h2.table
+        if not table.means_the_same_as(self._table):
+            self._known.clear()
+        for event in found:
+            if isinstance(event, RequestReceived):
+                head = RequestHead(event.headers)
+                if kind == HEADERS and table.means_the_same_as(self._table):
+                    self._learn(flags, frame, head)
+                self._connection.request_began(event.stream_id, head, event.stream_ended is not None)
+            else:
+                self._connection.told(event)
+        self._table = table
+
+    def _leave_to_h2(self, data: bytes) -> list[Any]:
+        try:
+            return self._h2.receive_data(data)
+        finally:
+            self._connection.put_answers()
+
+    def _learn(self, flags: int, frame: bytes, head: RequestHead) -> None:
+        """Know a head again, which changed nothing of what the next ones mean."""
+        if not flags & (PADDED | WITH_PRIORITY) and len(frame) <= _LONGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[frame[HEADER:]] = head
+
+    # --- without it
+
+    def _take(self, kind: int, flags: int, stream_id: int, payload: bytes) -> bool:
+        """Do what an everyday frame says; returns whether it is one."""
+        if kind == DATA:
+            stream = self._streams.get(stream_id)
+            if stream is None:
+                return False
+            self._take_data(stream, flags, payload)
+        elif kind == HEADERS:
+            head = self._known.get(payload)
+            if (
+                head is None
+                or flags & ~END_STREAM != END_HEADERS
+                or stream_id <= self._h2.highest_inbound_stream_id
+                or not stream_id & 1
+            ):
+                return False
+            self._h2.begin(stream_id)
+            self._connection.request_began(stream_id, head, bool(flags & END_STREAM))
+        elif kind == WINDOW_UPDATE:
+            return len(payload) == 4 and self._open_window(
+                stream_id, int.from_bytes(payload, "big") & LARGEST_WINDOW
+            )
+        elif kind == RST_STREAM:
+            stream = self._streams.get(stream_id)
+            if stream is None or len(payload) != 4:
+                return False
+            self._connection.stream_reset(stream)
+        elif kind == PING and not flags & ACK:
+            if stream_id or len(payload) != 8:
+                return False
+            self._connection.pong(payload)
+        else:
+            return False
+        return True
+
+    def _take_data(self, stream: Stream, flags: int, payload: bytes) -> None:
+        taken = len(payload)
+        if flags & PADDED:
+            padding = payload[0] if payload else 0
+            if padding >= taken:
+                raise Fault(ErrorCodes.PROTOCOL_ERROR, "more padding than there is")
+            payload = payload[1 : taken - padding]
+        if not self._h2.took(taken):
+            raise Fault(ErrorCodes.FLOW_CONTROL_ERROR, "more data than the connection's window takes")
+        self._connection.data_came(stream, payload, taken, bool(flags & END_STREAM))
+
+    def _open_window(self, stream_id: int, size: int) -> bool:
+        connection = self._connection
+        if not stream_id:
+            window = self._h2.outbound_flow_control_window + size
+            if not size or window > LARGEST_WINDOW:
+                return False
+            self._h2.outbound_flow_control_window = window
+            connection.window_opened()
+            return True
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return False
+        if not size:
+            stream.reset(ErrorCodes.PROTOCOL_ERROR)
+        elif stream.window + size > LARGEST_WINDOW:
+            stream.reset(ErrorCodes.FLOW_CONTROL_ERROR)
+        else:
+            stream.window += size
+            if stream.write_paused:
+                connection.wait_for_window(stream)
+        return True
