@@ -16,8 +16,6 @@ _COMPLETE = pb.GenerateResponse.COMPLETE_FIELD_NUMBER
 _OUTPUT = pb.GenerateComplete.OUTPUT_LOGPROBS_FIELD_NUMBER
 _INPUT = pb.GenerateComplete.INPUT_LOGPROBS_FIELD_NUMBER
 
-_PORTS = range(1, 65536)
-
 
 def complete(
     sequence: EngineSequence,
@@ -50,11 +48,10 @@ def complete(
         index=sequence.index,
     )
     matched = reply.stop_reason
-    if sequence.finish_reason == reply.finish_reason:
-        if isinstance(matched, str):
-            message.matched_stop_str = matched
-        elif matched is not None:
-            message.matched_token_id = matched
+    if isinstance(matched, str):
+        message.matched_stop_str = matched
+    elif matched is not None:
+        message.matched_token_id = matched
     if params is not None:
         _tell(message, params)
     data = message.SerializeToString()
@@ -69,7 +66,7 @@ def complete(
 def _tell(message: pb.GenerateComplete, params: dict[str, Any]) -> None:
     """Add transfer parameters, in the form of old clients too where they have an address."""
     message.kv_transfer_params_json = msgspec.json.encode(params).decode()
-    host, port = params.get("remote_host"), params.get("remote_port")
-    if isinstance(host, str) and host and isinstance(port, int) and port in _PORTS:
+    host, port = params["remote_host"], params["remote_port"]
+    if host and port:
         message.kv_transfer_params.remote_host = host
         message.kv_transfer_params.remote_port = port

@@ -11,8 +11,15 @@ from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.web.errors import ApiError, shown
 from llmdsim.web.generate.features import Features, Placeholders
 
-#: Characters of all hashes of media that come without tensors.
+#: Characters of all hashes of media that come without tensors, commas between them counted.
 LONGEST_SALT = 65_536
+
+#: Batches of a request, there being one a modality, and tensors of a batch.
+MOST_BATCHES = 16
+MOST_TENSORS = 256
+
+#: Axes of a tensor, as torch has.
+_MOST_AXES = 64
 
 #: Bytes of an element, by `dtype`.
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "uint8": 1, "int64": 8, "uint32": 4}
@@ -30,29 +37,32 @@ def media_of(asked: pb.GenerateRequest, transferred: bool) -> Media:
 
     Raises ApiError 400 for tensors that cannot be, or are not here.
     """
-    if not asked.HasField("mm_inputs") and not asked.extra_mm_inputs:
-        return Media()
-    batches = (
-        [asked.mm_inputs, *asked.extra_mm_inputs] if asked.HasField("mm_inputs") else [*asked.extra_mm_inputs]
-    )
+    batches = [asked.mm_inputs] if asked.HasField("mm_inputs") else []
+    batches += asked.extra_mm_inputs[: MOST_BATCHES + 1]
+    if len(batches) > MOST_BATCHES:
+        raise _refusal(f"There are at most {MOST_BATCHES} batches of media.")
     if not any(batch.HasField("pixel_values") or batch.model_specific_tensors for batch in batches):
         return Media(salt=_salt(batches))
     keys: set[str] = set()
     features = Features({}, {})
-    for batch in batches:
+    for place, batch in enumerate(batches):
         if not batch.HasField("pixel_values") and not transferred:
             raise _refusal("A batch without pixel_values needs kv_transfer_params.")
+        if len(batch.model_specific_tensors) > MOST_TENSORS:
+            raise _refusal(f"A batch has at most {MOST_TENSORS} tensors.")
+        if len(batch.mm_placeholders) > len(asked.tokenized.input_ids):
+            raise _refusal("There are more items than tokens.")
         for key, tensor in _tensors(batch):
             if key in keys:
                 raise _refusal(f"Two batches have a tensor {shown(key)}.")
             keys.add(key)
             _check(key, tensor)
-        _add(batch, features)
+        _add(f"batch {place}", batch, features)
     return Media(features)
 
 
 def _salt(batches: list[pb.MultimodalInputs]) -> str | None:
-    hashes = [name for batch in batches for name in batch.mm_hashes]
+    hashes = [name for batch in batches for name in batch.mm_hashes[:LONGEST_SALT]]
     if not hashes:
         return None
     salt = "mm:" + ",".join(hashes)
@@ -75,23 +85,19 @@ def _check(key: str, tensor: pb.TensorData) -> None:
         raise _refusal(f"Tensor {shown(key)} is of no dtype of {', '.join(_WIDTHS)}.")
     if not tensor.HasField("inline"):
         raise _refusal(f"Tensor {shown(key)} does not come inline, which is the one way here.")
-    wanted = math.prod(tensor.shape[:_MOST_AXES]) * width
-    if len(tensor.shape) > _MOST_AXES or len(tensor.inline) != wanted:
+    if len(tensor.shape) > _MOST_AXES or len(tensor.inline) != math.prod(tensor.shape) * width:
         raise _refusal(f"Tensor {shown(key)} has {len(tensor.inline)} bytes, which its shape does not make.")
 
 
-#: Axes of a tensor; torch has 64.
-_MOST_AXES = 64
-
-
-def _add(batch: pb.MultimodalInputs, features: Features) -> None:
+def _add(name: str, batch: pb.MultimodalInputs, features: Features) -> None:
+    if len(batch.mm_hashes) != len(batch.mm_placeholders):
+        raise _refusal("mm_hashes and mm_placeholders must have the same length in each batch.")
     if any(not place.length for place in batch.mm_placeholders):
         raise _refusal("An item takes one token at least.")
-    modality = "video" if batch.modality == common_pb2.VIDEO else "image"
-    features.mm_hashes.setdefault(modality, []).extend(batch.mm_hashes)
-    features.mm_placeholders.setdefault(modality, []).extend(
+    features.mm_hashes[name] = list(batch.mm_hashes)
+    features.mm_placeholders[name] = [
         Placeholders(place.offset, place.length) for place in batch.mm_placeholders
-    )
+    ]
 
 
 def _refusal(message: str) -> ApiError:

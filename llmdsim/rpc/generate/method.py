@@ -55,8 +55,9 @@ class Generate:
         constraint = None if text.structured_outputs is None else constraint_of(text)
         prompt = yield from self._prompt(asked, wanted.token_ids)
         sampled = sampled_of(wanted, text, prompt, limits)
-        if context.echoes and prompt.long:
-            yield from prompt.lay_out()
+        echoed = prompt.bare
+        if context.echoes and echoed.long:
+            yield from echoed.lay_out()
         params = wanted.sampling_params
         of_prompt = yield from self._of_prompt(prompt, params.prompt_logprobs, sampled.n)
         logprobs = None if params.logprobs is None else OutputLogprobs(params.logprobs, limits.vocab_size)
@@ -68,7 +69,7 @@ class Generate:
         request_id = call_id(request, wanted.request_id)
         head = ReplyHead(request_id, int(time.time()), served, context.fingerprint_json)
         plan = None if constraint is None else Plan(constraint=constraint)
-        asks = [asks_of(context, prompt, prompt.bare, sampled, plan)]
+        asks = [asks_of(context, prompt, echoed, sampled, plan)]
         if context.stored is not None:
             asks = yield from context.stored.filled(asks)
         answer: Answer
