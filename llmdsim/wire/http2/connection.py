@@ -467,7 +467,8 @@ class HTTP2(Protocol):
             return
         self._going = True
         # Requests may be on their way: the client is told first, and has time to hear it (RFC 9113 6.8).
-        self.put(frames.goaway(_LAST_POSSIBLE) + frames.ping(b"going---"))
+        # Clients for whom GOAWAY is the end take nothing else behind it.
+        self.put(frames.ping(b"going---") + frames.goaway(_LAST_POSSIBLE))
         self._goaway_call = self.site.clock.callLater(GOAWAY_SECONDS, self._go)
 
     def _ping_answered(self, event: events.PingAckReceived) -> None:

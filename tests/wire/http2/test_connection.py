@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from twisted.python.failure import Failure
 
@@ -465,3 +467,23 @@ def test_sniffing_does_not_hold_up_the_end() -> None:
     server.site.close_idle()
     server.settle()
     assert client.fate == "closed"
+
+
+def test_clients_for_whom_goaway_is_the_end_can_read_up_to_it() -> None:
+    """Among them all that are made with h2, which takes nothing behind it, not even a ping."""
+
+    def refuse(request: Request) -> None:
+        request.keep_alive = False
+        request.respond(503, b"elsewhere")
+
+    server = Server(refuse)
+    client = server.connect()
+    strict = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+    strict.initiate_connection()
+    headers = [(":method", "GET"), (":scheme", "http"), (":authority", "sim"), (":path", "/")]
+    strict.send_headers(1, headers, end_stream=True)
+    client.send(strict.data_to_send())
+    found = [type(event).__name__ for event in strict.receive_data(client.received)]
+    assert found[-4:] == ["DataReceived", "StreamEnded", "PingReceived", "ConnectionTerminated"]
+    server.wait(GOAWAY_SECONDS)
+    assert client.fate == "half-closed"
