@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -45,11 +46,9 @@ def ask(
     params = pb.SamplingParams(max_tokens=5, ignore_eos=True)
     asked = pb.GenerateRequest(text="hi", stream=stream, sampling_params=params)
     call = method(asked, metadata=(("x-fault", fault),) if fault else (), timeout=timeout)
-    found = []
-    try:
-        found += [message.WhichOneof("response") for message in iter(call)]
-    except grpc.RpcError:
-        pass
+    found: list[Any] = []
+    with suppress(grpc.RpcError):
+        found.extend(message.WhichOneof("response") for message in iter(call))
     return found, call.code(), call.details(), dict(call.trailing_metadata() or ())
 
 
