@@ -123,7 +123,7 @@ def test_a_client_that_reads_nothing_and_leaves_leaves_nothing(rig: FilesRig) ->
     client.wait(0.01)
     assert not rig.rank.context.turns.busy
     (connection,) = rig.site.connections
-    assert connection.kept == 0  # type: ignore[attr-defined]
+    assert connection.kept == 0
 
 
 def test_its_time_may_be_up_in_the_middle(rig: FilesRig) -> None:

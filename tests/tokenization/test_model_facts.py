@@ -30,7 +30,8 @@ def test_all_of_it(tmp_path: Path) -> None:
     }
     generation = {"top_k": 20, "temperature": 0.6, "eos_token_id": [1, 2], "max_new_tokens": 9, "min_p": None}
     facts = of(tmp_path, model, generation)
-    assert facts == ("qwen3", ("Qwen3ForCausalLM",), (151645,), 151643, 5, {"temperature": 0.6, "top_k": 20})
+    defaults = {"temperature": 0.6, "top_k": 20}
+    assert facts == ModelFacts("qwen3", ("Qwen3ForCausalLM",), (151645,), 151643, 5, defaults)
     assert list(facts.sampling_defaults) == ["temperature", "top_k"]
 
 
