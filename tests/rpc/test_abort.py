@@ -8,7 +8,7 @@ import pytest
 
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.wire.grpc import Code
-from tests.rpc.client import RpcClient
+from tests.rpc.client import Call, RpcClient
 from tests.web.rig import RankRig
 from tests.wire.channel import Client
 
@@ -35,6 +35,50 @@ def choices(client: Client) -> list[tuple[str, int]]:
         return []
     body = json.loads(replies[0].body)
     return [(choice["finish_reason"], body["usage"]["completion_tokens"]) for choice in body["choices"]]
+
+
+def generate(rig: RankRig, name: str, stream: bool, n: int = 1) -> Call[pb.GenerateResponse]:
+    asked = pb.GenerateRequest(request_id=name, stream=stream, tokenized=pb.TokenizedInput(input_ids=[1, 2]))
+    asked.sampling_params.max_tokens = 50
+    asked.sampling_params.ignore_eos = True
+    asked.sampling_params.n = n
+    return RpcClient(rig).call("Generate", asked, pb.GenerateResponse)
+
+
+def ends(call: Call[pb.GenerateResponse]) -> list[tuple[int, str]]:
+    """How each choice of a call that is over, and over well, ended."""
+    call.client.read()
+    found = [each.complete for each in call.ok() if each.HasField("complete")]
+    return sorted((complete.index, complete.finish_reason) for complete in found)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_generate_ends_well_with_a_complete(rig: RankRig, stream: bool) -> None:
+    call, other = generate(rig, "mine", stream), generate(rig, "other", stream)
+    for _ in range(5):
+        rig.clock.advance(0.1)
+    abort(rig, "mine")
+    assert ends(call) == [(0, "abort")]
+    assert not other.ended
+    tokens = [token for each in call.messages for token in each.chunk.token_ids]
+    if not stream:
+        tokens = list(call.messages[-1].complete.output_ids)
+    assert len(tokens) == 6
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_every_choice_of_a_generate_ends_waiting_ones_too(rig: RankRig, stream: bool) -> None:
+    call = generate(rig, "mine", stream, n=3)
+    assert (rig.rank.stats.running, rig.rank.stats.waiting) == (2, 1)
+    abort(rig, "mine")
+    assert ends(call) == [(0, "abort"), (1, "abort"), (2, "abort")]
+    assert rig.rank.engine.idle
+
+
+def test_generates_of_one_id_all_end(rig: RankRig) -> None:
+    calls = [generate(rig, "mine", True) for _ in range(3)]
+    abort(rig, "mine", "mine")
+    assert [ends(call) for call in calls] == [[(0, "abort")]] * 3
 
 
 def test_what_runs_and_what_waits_ends_with_what_there_is(rig: RankRig) -> None:

@@ -115,10 +115,8 @@ def test_limits_of_the_queue_hold() -> None:
     assert rig.rank.stats.rejected["max_num_queued_reqs"] == 1
 
 
-def test_none_while_generation_is_refused_but_while_draining(rig: PassRig) -> None:
+def test_none_while_generation_is_refused(rig: PassRig) -> None:
     suspension = rig.rank.context.suspension
-    rig.rank.context.draining = True
-    embed(rig, asked(IDS)).ok()
     suspension.pause("keep", False)
     embed(rig, asked(IDS)).ok()
     suspension.pause("abort", False)
@@ -128,6 +126,11 @@ def test_none_while_generation_is_refused_but_while_draining(rig: PassRig) -> No
     assert embed(rig, asked(IDS)).code is Code.UNAVAILABLE
     suspension.die()
     assert embed(rig, asked(IDS)).code is Code.INTERNAL
+
+
+def test_none_once_shutdown_has_begun(rig: PassRig) -> None:
+    rig.rank.context.draining = True
+    assert embed(rig, asked(IDS)).code is Code.UNAVAILABLE
 
 
 def test_aliases_are_no_hindrance() -> None:
@@ -143,6 +146,7 @@ def test_the_pod_is_named() -> None:
     assert call.headers[b"x-inference-pod"] == b"p"
 
 
-def test_it_never_fails_on_purpose() -> None:
-    rig = PassRig("--failure-injection-rate", "100")
-    embed(rig, asked(IDS), (b"x-return-error", b"500"), (b"x-fault", b"reset")).ok()
+def test_it_fails_on_purpose_unlike_over_http() -> None:
+    assert embed(PassRig(), asked(IDS), (b"x-return-error", b"429")).code is Code.RESOURCE_EXHAUSTED
+    rig = PassRig("--failure-injection-rate", "100", "--failure-types", "server_error")
+    assert embed(rig, asked(IDS)).code is Code.UNAVAILABLE
