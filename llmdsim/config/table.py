@@ -658,7 +658,8 @@ class Config:
     )
     kv_transfer_config: Json | None = option(
         None,
-        "vLLM's; its kv_load_failure_policy counts: fail a request whose transfer failed, or recompute",
+        "vLLM's; its kv_load_failure_policy counts: fail a request whose transfer failed, or recompute; and "
+        "its engine_id, by which those that decode know this server",
         group="KV cache",
         effective=True,
     )
