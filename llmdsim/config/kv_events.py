@@ -32,12 +32,14 @@ _TCP: Final = re.compile(r"(tcp://.*):([0-9]{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class KvEventSettings:
-    """What one rank does with its events: nothing, unless it `publishes`.
+    """What one rank does with its events.
 
+    Where they are `enabled`, they can be listened to over gRPC; over ZeroMQ they go only if it `publishes`.
     Addresses are its own ones, and empty where there are none. `topic` is None for `kv@IP:port@model`;
     `max_queue_size` is only told.
     """
 
+    enabled: bool
     publishes: bool
     endpoint: str
     replay_endpoint: str
@@ -58,6 +60,7 @@ def kv_event_settings(config: Config) -> KvEventSettings:
     enabled = config.enable_kvcache and (document is None or _enables(document))
     endpoint, replay = of("endpoint"), of("replay_endpoint") or ""
     return KvEventSettings(
+        enabled=enabled,
         publishes=enabled and bool(endpoint or replay),
         endpoint=rank_address(endpoint, rank),
         replay_endpoint=rank_address(replay, rank),

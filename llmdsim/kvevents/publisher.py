@@ -47,11 +47,18 @@ class Publisher:
         self._counts = counts
         self._clock = clock
         self.speed = 1.0
+        #: Given each batch, too, as it is sent.
+        self.listener: Callable[[Batch], object] | None = None
         self._next = 0
         self._held: list[Batch] = []
         self._release_call: Any = None
         self._told_at: float | None = None
         self._untold = 0
+
+    @property
+    def upcoming(self) -> int:
+        """The number of the batch that is sent next, if no fault has it otherwise."""
+        return self._held[0][0] if self._held else self._next
 
     def publish(self, records: Sequence[Record]) -> None:
         """Send these events as one batch."""
@@ -97,6 +104,8 @@ class Publisher:
             self._send(batch)
 
     def _send(self, batch: Batch) -> None:
+        if self.listener is not None:
+            self.listener(batch)
         if self._socket is None:
             return
         number, payload = batch

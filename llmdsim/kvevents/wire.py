@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -120,6 +120,24 @@ class Encoder:
         if self._int_hashes:
             return b"".join([b"\xcf" + each[-8:] for each in whole])
         return b"".join([b"\xc4%c" % len(each) + each for each in whole])
+
+
+#: What an event is as an array, by its first item.
+_ARRAYS = {
+    kind.__struct_config__.tag: ("type", *kind.__struct_fields__)
+    for kind in (_BlockStoredArray, _BlockRemovedArray, _AllBlocksClearedArray)
+}
+
+
+def decoded(payload: bytes) -> tuple[float, list[dict[str, Any]], int]:
+    """What an `Encoder` was given, in the form of maps whichever it has: time, events, and rank."""
+    moment, events, rank = msgspec.msgpack.decode(payload)
+    for place, event in enumerate(events):
+        if isinstance(event, list):
+            events[place] = fields = dict(zip(_ARRAYS[event[0]], event, strict=True))
+            if fields.get("parent_block_hash") == 0:
+                fields["parent_block_hash"] = None
+    return moment, events, rank
 
 
 def encoder(config: Config, rank: int) -> Encoder:

@@ -11,6 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from llmdsim.kvevents.feed import Feed
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError, shutting_down
 from llmdsim.web.reply_head import request_id_header
@@ -50,8 +51,9 @@ class Calls:
     Its methods load protobuf, which takes a while; they are looked for with the first call, or by `load`.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, feed: Feed) -> None:
         self._context = context
+        self._feed = feed
         self._methods: dict[bytes, Method] | None = None
         #: Those under way that would never end.
         self._endless: WeakSet[Request] = WeakSet()
@@ -64,7 +66,7 @@ class Calls:
         if self._methods is None:
             from llmdsim.rpc.services import methods  # noqa: PLC0415 - protobuf takes a while to load
 
-            self._methods = methods(self._context)
+            self._methods = methods(self._context, self._feed)
         return self._methods
 
     def load(self) -> None:
@@ -74,7 +76,8 @@ class Calls:
         self._methods = self.methods
 
     def end_endless(self) -> None:
-        """End the calls that would keep the server from ending."""
+        """End the calls that would keep the server from ending, once they have been told what there is."""
+        self._feed.flush()
         for request in list(self._endless):
             _cut_off(request, shutting_down())
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from llmdsim.kvevents.feed import Feed
 from llmdsim.rpc.abort import Abort
 from llmdsim.rpc.call import reply
 from llmdsim.rpc.calls import Method
 from llmdsim.rpc.embed import Embed
 from llmdsim.rpc.flush_cache import FlushCache
 from llmdsim.rpc.generate.method import Generate
+from llmdsim.rpc.kv_events.relay import Relay
 from llmdsim.rpc.loads import Loads
 from llmdsim.rpc.model_info import ModelInfo
 from llmdsim.rpc.pb import common_pb2 as common
@@ -21,15 +23,17 @@ from llmdsim.wire.request import Request
 
 
 class EngineService:
-    """The service of one rank."""
+    """The service of one rank, whose KV events come by `feed`."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, feed: Feed) -> None:
         self._context = context
+        self._feed = feed
 
     def methods(self) -> dict[str, Method]:
         """By name."""
         context = self._context
         profile = Profile(context)
+        relay = Relay(context, self._feed)
         return {
             "Embed": Method(pb.EmbedRequest, Embed(context).embed),
             "Generate": Method(pb.GenerateRequest, Generate(context).generate),
@@ -42,6 +46,7 @@ class EngineService:
             "FlushCache": Method(common.FlushCacheRequest, FlushCache(context).flush),
             "StartProfile": Method(common.StartProfileRequest, profile.start, most=LONG_BODY),
             "StopProfile": Method(common.StopProfileRequest, profile.stop),
+            "SubscribeKvEvents": Method(common.SubscribeKvEventsRequest, relay.subscribe, endless=True),
         }
 
     def health_check(self, request: Request, asked: pb.HealthCheckRequest) -> None:

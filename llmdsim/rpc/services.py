@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from llmdsim.kvevents.feed import Feed
 from llmdsim.rpc.calls import Method
 from llmdsim.rpc.engine_service import EngineService
 from llmdsim.rpc.health import Health
@@ -21,10 +22,10 @@ class Service(Protocol):
         """By name."""
 
 
-def methods(context: Context) -> dict[bytes, Method]:
+def methods(context: Context, feed: Feed) -> dict[bytes, Method]:
     """Every method of one rank."""
     names = (ENGINE, HEALTH, *VERSIONS)
-    services: dict[str, Service] = {ENGINE: EngineService(context), HEALTH: Health(context, names)}
+    services: dict[str, Service] = {ENGINE: EngineService(context, feed), HEALTH: Health(context, names)}
     services |= {name: Reflection(pb, names) for name, pb in VERSIONS.items()}
     return {
         f"/{name}/{method_name}".encode(): method

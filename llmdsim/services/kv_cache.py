@@ -19,7 +19,8 @@ def kv_cache(config: Config, stats: Stats, seconds: Callable[[], float]) -> KvCa
     if not config.enable_kvcache:
         return None
     names_blocks = None
-    if kv_event_settings(config).publishes:
+    settings = kv_event_settings(config)
+    if settings.enabled:
         model = config.served_model_name[0]
         names_blocks = hasher(config.prefix_caching_hash_algo, config.hash_seed, model)
     pool = Pool(config.kv_cache_size)
@@ -29,4 +30,7 @@ def kv_cache(config: Config, stats: Stats, seconds: Callable[[], float]) -> KvCa
     if config.kv_offloading_size:
         block_bytes = KV_BYTES_PER_TOKEN * config.block_size
         host = HostTier(int(config.kv_offloading_size * (1 << 30)) // block_bytes)
-    return KvCache(pool, config.block_size, config.enable_prefix_caching, names_blocks, host)
+    cache = KvCache(pool, config.block_size, config.enable_prefix_caching, names_blocks, host)
+    # Else not before somebody in this process listens.
+    cache.announces = settings.publishes
+    return cache

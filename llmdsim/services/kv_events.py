@@ -1,10 +1,11 @@
-"""Publishes the events of one rank's KV cache."""
+"""Publishes the events of one rank's KV cache, over ZeroMQ and to those in this process that listen."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
@@ -60,6 +61,8 @@ class KvEvents(Service):
         self._make_transport = transport
         self._settings = kv_event_settings(rank.config)
         self._transport: Transport | None = None
+        #: The ways in which somebody listens.
+        self._ways: set[str] = set()
         self._faults: EventFaults
         self._publisher: Publisher
         self._batcher: Batcher
@@ -71,33 +74,43 @@ class KvEvents(Service):
         why_not = why_nothing_is_published(self._rank.config)
         if why_not:
             log.warn("{why_not}", why_not=why_not)
-        if not settings.publishes:
+        if not settings.enabled:
             return
-        self._transport = self._make_transport(self._reactor)
+        if settings.publishes:
+            self._transport = self._make_transport(self._reactor)
         try:
-            self._open(self._transport)
+            self._open()
         except StartFailure as failure:
             give_up_start(failure, self._foreground)
 
     def stopService(self) -> Deferred[None] | None:
         """Fires when events that were still to be sent have left."""
         super().stopService()  # type: ignore[no-untyped-call]
+        if self._rank.event_feed.is_open:
+            self._rank.driver.on_records = None
+            self._flush()
         transport, self._transport = self._transport, None
         if transport is None:
             return None
-        self._rank.driver.on_records = None
-        self._batcher.flush()
-        self._publisher.release()
         self._replay.stop()
         return transport.close()
 
-    def _open(self, transport: Transport) -> None:
+    def _flush(self) -> None:
+        """Send what there is to be sent."""
+        self._batcher.flush()
+        self._publisher.release()
+
+    def _open(self) -> None:
         """Open the sockets and have events go there. Raises StartFailure."""
         rank, config, settings, clock = self._rank, self._rank.config, self._settings, self._clock
-        topic, counts = self._topic(), rank.event_counts
+        counts = rank.event_counts
         window = Window(settings.buffer_steps if settings.replay_endpoint else 0)
-        self._replay = Replay(window, topic.encode(), counts, clock)
-        socket, endpoint, replay_endpoint = self._open_sockets(transport)
+        topic = endpoint = replay_endpoint = ""
+        socket = None
+        if self._transport is not None:
+            topic = self._topic()
+            self._replay = Replay(window, topic.encode(), counts, clock)
+            socket, endpoint, replay_endpoint = self._open_sockets(self._transport)
         self._faults = EventFaults(config, counts)
         encode = encoder(config, rank.number).batch
         self._publisher = Publisher(
@@ -112,10 +125,19 @@ class KvEvents(Service):
         self._batcher = Batcher(config.event_batch_size, clock, self._publisher.publish)
         self._configure(config)
         rank.context.on_config.append(self._configure)
-        rank.driver.on_records = self._batcher.add
+        rank.event_feed.open(self._publisher, window, partial(self._listened, "feed"), self._flush)
+        if self._transport is not None:
+            rank.driver.on_records = self._batcher.add
+            self._publish(socket, topic, endpoint, replay_endpoint)
+
+    def _publish(self, socket: Publishing | None, topic: str, endpoint: str, replay_endpoint: str) -> None:
+        """Have what there is to be told be found over ZeroMQ."""
+        rank, settings = self._rank, self._settings
+        if settings.replay_endpoint:
+            self._ways.add("replay")
+        elif socket is not None:
+            socket.watch(topic.encode(), partial(self._listened, "socket"))
         if socket is not None:
-            if not settings.replay_endpoint:
-                socket.watch(topic.encode(), self._listened)
             rank.context.kv_event_sources[str(rank.number)] = {
                 "enable_kv_cache_events": True,
                 "publisher": "zmq",
@@ -155,14 +177,18 @@ class KvEvents(Service):
             raise StartFailure(f"KV events: {address}: {problem}") from None
         return socket, endpoint, replay_endpoint
 
-    def _listened(self, listened: bool) -> None:
-        """Somebody has begun to listen, or nobody does any more."""
+    def _listened(self, way: str, listened: bool) -> None:
+        """Somebody has begun to listen in a way, or nobody does any more."""
         cache = self._rank.engine.cache
         assert cache is not None
-        cache.announces = listened
-        if listened and cache.missed:
-            cache.missed = False
-            self._publisher.skip()
+        (self._ways.add if listened else self._ways.discard)(way)
+        cache.announces = bool(self._ways)
+        if listened:
+            # Without ZeroMQ nobody takes anything until the first one comes.
+            self._rank.driver.on_records = self._batcher.add
+            if cache.missed:
+                cache.missed = False
+                self._publisher.skip()
 
     def _configure(self, config: Config) -> None:
         """Follow `config` in what may change."""

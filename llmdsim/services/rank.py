@@ -17,6 +17,7 @@ from llmdsim.engine.rates import LOOK_EVERY
 from llmdsim.engine.stats import Stats
 from llmdsim.engine.transfers import Transfers
 from llmdsim.kvevents.counts import EventCounts
+from llmdsim.kvevents.feed import Feed
 from llmdsim.reply.author import Author
 from llmdsim.rpc.calls import Calls
 from llmdsim.services.driver import EngineDriver
@@ -109,6 +110,7 @@ class Rank(Service):
             self.context.transfers.configure,
         ]
         self.event_counts = EventCounts()
+        self.event_feed = Feed(self.event_counts)
         self.metrics = metrics = RankMetrics(self.context, author, str(self.number), self.event_counts, clock)
         gate = Gate(config)
         app = new_app()
@@ -136,7 +138,7 @@ class Rank(Service):
         #: The public one and, with `--admin-listen`, behind it the one for administration.
         self.sites = [_site(config, router, gate, clock) for router in self.routers]
         self.site = self.sites[0]
-        self.site.calls = self.calls = Calls(self.context)
+        self.site.calls = self.calls = Calls(self.context, self.event_feed)
         for site in self.sites:
             site.on_ended.append(metrics.http_requests.count)
         self._look = LoopingCall(lambda: self.context.rates.look(clock.seconds()))

@@ -74,8 +74,8 @@ class RankMetrics:
         ]
 
     def _kv_events(self) -> list[Block]:
-        publishes = kv_event_settings(self._context.config).publishes
-        return kv_event_blocks(self._engine, self._events) if publishes else []
+        enabled = kv_event_settings(self._context.config).enabled
+        return kv_event_blocks(self._engine, self._events) if enabled else []
 
     def _vllm(self) -> list[Block]:
         context, config = self._context, self._context.config

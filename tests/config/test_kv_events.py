@@ -27,6 +27,7 @@ ON = {"enable_kv_cache_events": True}
 
 def test_with_the_cache_alone_everything_is_as_in_llm_d_inference_sim() -> None:
     assert kv_event_settings(config("--enable-kvcache")) == KvEventSettings(
+        enabled=True,
         publishes=True,
         endpoint="tcp://127.0.0.1:5557",
         replay_endpoint="",
@@ -46,6 +47,7 @@ def test_vllms_json_alone_has_a_cache_and_vllms_defaults() -> None:
     asked = config(**ON)
     assert asked.enable_kvcache
     assert kv_event_settings(asked) == KvEventSettings(
+        enabled=True,
         publishes=True,
         endpoint="tcp://*:5557",
         replay_endpoint="",
@@ -68,7 +70,7 @@ def test_everything_in_the_json() -> None:
         topic="kv@a@b",
     )
     assert kv_event_settings(asked) == KvEventSettings(
-        True, "tcp://*:6000", "tcp://*:6100", 5, 6, 7, "kv@a@b"
+        True, True, "tcp://*:6000", "tcp://*:6100", 5, 6, 7, "kv@a@b"
     )
 
 
