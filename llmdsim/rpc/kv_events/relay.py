@@ -89,13 +89,13 @@ class Relay:
     def _take(self, batch: Batch) -> None:
         self._coming.append(batch)
         if not self._converting:
+            self._converting = True
             done = self._context.turns.take(self._steps())
             if done is not None:
                 done.addErrback(self._given_up)
 
     def _steps(self) -> Steps:
         """Make messages of what has come, and hand them on."""
-        self._converting = True
         try:
             while self._coming:
                 message = yield from self._conversion.message(self._coming[0])

@@ -142,6 +142,7 @@ class Subscription:
 
     def _go_on(self) -> None:
         if not self._sending and (self._missed or self._waiting):
+            self._sending = True
             done = self._turns.take(self._steps())
             if done is not None:
                 done.addErrback(self._given_up)
@@ -152,7 +153,6 @@ class Subscription:
 
     def _steps(self) -> Steps:
         """Send what waits, as far as the client reads."""
-        self._sending = True
         sent = 0
         try:
             while (self._missed or self._waiting) and not self._request.channel.write_paused:

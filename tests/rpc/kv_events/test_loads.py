@@ -124,13 +124,3 @@ def test_a_change_is_told_in_a_tenth_of_a_second() -> None:
     assert loads(call)[-1].waiting_uncached_tokens == 20
     wait(call, 0.8)
     assert len(loads(call)) == before + 1
-
-
-def test_with_scripted_metrics_the_load_is_the_scripted_one() -> None:
-    script = '{"running-requests": 7, "waiting-requests": 3, "kv-cache-usage": 0.25}'
-    rig = EventsRig(*ALONE, "--fake-metrics", script, "--kv-cache-size", "100").start()
-    rig.rank.metrics.start()
-    (record,) = loads(subscribe(rig, early=True))
-    assert (record.running_requests, record.waiting_requests, record.token_usage) == (7, 3, 0.25)
-    assert record.num_used_tokens == 200
-    rig.rank.metrics.stop()

@@ -360,6 +360,20 @@ def test_long_prompts_hold_nobody_up_and_overtake_nothing(monkeypatch: pytest.Mo
         assert len(batches(each)[0].events[0].stored.blocks) == 3 * PORTION
 
 
+def test_where_there_is_much_else_to_do_order_is_kept() -> None:
+    rig = EventsRig(*ON).start()
+    call = subscribe(rig)
+    for each in range(5):
+        # Others have had all the time there is in this turn.
+        rig.rank.context.turns._first = 1.0
+        tell(rig, stored(1, each))
+    assert numbers(call) == []
+    for _ in range(10):
+        call.client.wait()
+    assert numbers(call) == [0, 1, 2, 3, 4]
+    assert not rig.rank.context.turns.busy
+
+
 def test_with_reset_prefix_cache_all_is_cleared() -> None:
     rig = EventsRig(*ALONE, "--vllm-server-dev-mode").start()
     call = subscribe(rig)
