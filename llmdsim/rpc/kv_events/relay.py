@@ -51,7 +51,10 @@ class Relay:
         if context.draining:
             raise shutting_down()
         if not feed.is_open:
-            raise RpcError(Code.UNIMPLEMENTED, "there are no KV events: use --enable-kvcache")
+            raise RpcError(
+                Code.UNIMPLEMENTED,
+                "there are no KV events without --enable-kvcache, nor where --kv-events-config turns them off",
+            )
         if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
             raise RpcError(Code.RESOURCE_EXHAUSTED, f"{MOST_SUBSCRIPTIONS} clients have subscribed already")
         start = asked.start_sequence_number

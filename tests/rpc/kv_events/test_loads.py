@@ -9,6 +9,7 @@ import pytest
 
 from llmdsim.engine.kvcache.records import Cleared
 from llmdsim.rpc.pb import common_pb2 as pb
+from tests.rpc.client import RpcClient
 from tests.rpc.kv_events.rig import ALONE, Batches, batches, loads, subscribe, tell
 from tests.services.events_rig import EventsRig
 
@@ -124,3 +125,29 @@ def test_a_change_is_told_in_a_tenth_of_a_second() -> None:
     assert loads(call)[-1].waiting_uncached_tokens == 20
     wait(call, 0.8)
     assert len(loads(call)) == before + 1
+
+
+def test_none_is_kept_for_who_does_not_read() -> None:
+    rig = EventsRig(*SLOW).start()
+    call = subscribe(RpcClient(rig, acknowledges=False, window=10))
+    tell(rig, Cleared())
+    for _ in range(30):
+        rig.clock.advance(0.1)
+    call.client.h2.acknowledges = True
+    call.client.h2.open_window(10_000, call.stream_id)
+    assert len(call.messages) == 1
+    wait(call, 0.2)
+    assert len(loads(call)) == 1
+
+
+def test_a_late_record_has_nothing_of_one_for_others() -> None:
+    rig = EventsRig(*SLOW).start()
+    slow = subscribe(RpcClient(rig, acknowledges=False, window=10))
+    tell(rig, Cleared())
+    tell(rig, Cleared())
+    new = subscribe(rig)
+    tell(rig, Cleared())
+    slow.client.h2.acknowledges = True
+    slow.client.h2.open_window(10_000, slow.stream_id)
+    assert batches(new)[0].load.HasField("cache_hit_rate")
+    assert [message.load.HasField("cache_hit_rate") for message in batches(slow)] == [True, False, False]

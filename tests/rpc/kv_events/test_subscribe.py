@@ -360,13 +360,27 @@ def test_long_prompts_hold_nobody_up_and_overtake_nothing(monkeypatch: pytest.Mo
         assert len(batches(each)[0].events[0].stored.blocks) == 3 * PORTION
 
 
+def test_what_nobody_listened_to_is_not_known() -> None:
+    rig = EventsRig(*ON).start()
+    subscribe(rig).cancel()
+    salts = []
+    for again in (False, True):
+        call = subscribe(rig)
+        if not again:
+            tell(rig, stored(1, extra_keys=[("salt",)]))
+        tell(rig, stored(1, 1, parent=0))
+        salts.append([event.stored.cache_salt for message in batches(call) for event in message.events])
+        call.cancel()
+    assert salts == [["salt", "salt"], [""]]
+
+
 def test_where_there_is_much_else_to_do_order_is_kept() -> None:
     rig = EventsRig(*ON).start()
     call = subscribe(rig)
     for each in range(5):
         # Others have had all the time there is in this turn.
         rig.rank.context.turns._first = 1.0
-        tell(rig, stored(1, each))
+        tell(rig, stored(2 * PORTION, each))
     assert numbers(call) == []
     for _ in range(10):
         call.client.wait()
