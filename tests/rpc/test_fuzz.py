@@ -9,17 +9,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from twisted.logger import capturedLogs
 
-from llmdsim.rpc.engine_service import EngineService
 from llmdsim.rpc.pb import common_pb2 as common
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.wire.grpc import Code
-from tests.rpc.client import RpcClient
+from tests.rpc.client import SERVICE, RpcClient
 from tests.web.rig import RankRig
 
 FLAGS = ("--enable-kvcache", "--max-model-len", "64", "--max-num-seqs", "2")
-METHODS = EngineService(RankRig(*FLAGS).rank.context).methods()
+METHODS = RankRig(*FLAGS).rank.calls.methods
 ASKED: dict[str, Any] = {
-    name: METHODS[name].asks
+    name: METHODS[f"/{SERVICE}/{name}".encode()].asks
     for name in (
         *("Embed", "HealthCheck", "Abort", "GetModelInfo", "GetServerInfo", "GetLoads", "GetTokenizer"),
         *("FlushCache", "StartProfile", "StopProfile"),
@@ -64,7 +63,7 @@ def called(name: str, data: Message | bytes) -> None:
     rig.post("/v1/completions", {"prompt": "a b", "max_tokens": 5, "request_id": "a"})
     client = RpcClient(rig)
     with capturedLogs() as logged:
-        call = client.call(name, data, METHODS[name].asks, timeout="2S")
+        call = client.call(name, data, ASKED[name], timeout="2S")
         for _ in range(50):
             if call.ended:
                 break

@@ -53,7 +53,7 @@ class Relay:
         if not feed.is_open:
             raise RpcError(
                 Code.UNIMPLEMENTED,
-                "there are no KV events without --enable-kvcache, nor where --kv-events-config turns them off",
+                "there are no KV events without --enable-kvcache, or where --kv-events-config has them off",
             )
         if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
             raise RpcError(Code.RESOURCE_EXHAUSTED, f"{MOST_SUBSCRIPTIONS} clients have subscribed already")
