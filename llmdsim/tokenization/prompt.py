@@ -5,10 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Generator, Sequence
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+import msgspec
 
 from llmdsim.tokenization.steps import Step, at_once
-from llmdsim.tokenization.tokenizer import Tokenizer
+from llmdsim.tokenization.tokenizer import Around, Tokenizer
 from llmdsim.tokenization.unicode import well_formed
 
 #: Bytes of an id.
@@ -46,8 +48,8 @@ class Layout(NamedTuple):
         return Layout(self.text[: ends[-1]], ends, self.ids[:tokens])
 
 
-class Prompt:
-    """A prompt made from `text` or from `ids` (just one of them).
+class Prompt(msgspec.Struct, eq=False):
+    """A prompt made from `text`, or with `of_ids` from ids.
 
     `len(prompt)` is its tokens. `text` is None when the client sent ids; otherwise it holds no lone surrogate
     (each became U+FFFD). `ids`, `tokens`, `texts` (the tokens' own texts, parallel to them) and `layout` are
@@ -61,51 +63,32 @@ class Prompt:
     these are no part of its text.
     """
 
-    __slots__ = (
-        "_around",
-        "_ids",
-        "_layout",
-        "_length",
-        "_most",
-        "_packed",
-        "_texts",
-        "_tokenizer",
-        "_tokens",
-        "media",
-        "text",
-    )
-
+    _tokenizer: Tokenizer
     text: str | None
+    most: int | None = None
+    special: bool = False
     #: The media in it, in order, for whoever has to tell prompts apart.
-    media: tuple[MediaSpan, ...]
+    media: tuple[MediaSpan, ...] = ()
+    _around: Around | None = None
+    #: -1 until it is known.
+    _length: int = -1
+    _packed: bytes | None = None
+    _ids: list[int] | None = None
+    _tokens: array[int] | None = None
+    _layout: Layout | None = None
+    _texts: list[str] | None = None
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        text: str | None = None,
-        ids: Sequence[int] | None = None,
-        most: int | None = None,
-        special: bool = False,
-    ) -> None:
-        if (text is None) == (ids is None):
-            raise TypeError("a prompt is made from either text or ids")
-        self._tokenizer = tokenizer
-        self._around = tokenizer.around if special else None
-        self._most = most
-        self._texts: list[str] | None = None
-        self._layout: Layout | None = None
-        self._tokens: array[int] | None = None
-        self._packed: bytes | None = None
-        self.media = ()
-        if ids is None:
-            assert text is not None
-            self.text = text if text.isascii() else well_formed(text)
-            self._ids: list[int] | None = None
-            self._length = -1
-        else:
-            self.text = None
-            self._ids = list(ids)
-            self._length = len(self._ids)
+    def __post_init__(self) -> None:
+        text = self.text
+        if text is not None and not text.isascii():
+            self.text = well_formed(text)
+        if self.special:
+            self._around = self._tokenizer.around
+
+    @classmethod
+    def of_ids(cls, tokenizer: Tokenizer, ids: Sequence[int]) -> Self:
+        """The prompt of ids that the client sent."""
+        return cls(tokenizer, None, _ids=list(ids), _length=len(ids))
 
     def __len__(self) -> int:
         if self._length < 0:
@@ -134,7 +117,7 @@ class Prompt:
         if self._length >= 0:
             return
         assert self.text is not None
-        length = yield from self._tokenizer.count_in_steps(self.text, self._most)
+        length = yield from self._tokenizer.count_in_steps(self.text, self.most)
         if self._around is not None:
             length += len(self._around.before) + len(self._around.after)
         self._length = length

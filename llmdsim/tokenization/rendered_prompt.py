@@ -8,22 +8,19 @@ from typing import Any
 
 from llmdsim.tokenization.prompt import Layout, Prompt
 from llmdsim.tokenization.tokenizer import Tokenizer
-from llmdsim.tokenization.unicode import well_formed
 
 
-class RenderedPrompt(Prompt):
-    """A text, and the ids that it has for another tokenizer.
+class RenderedPrompt(Prompt, eq=False):
+    """A text, and the ids that it has for another tokenizer: see `of`.
 
     Which of them has which part of the text cannot be told; the pieces of our own tokenizer are handed out in
     their order. What is left over of the text goes to the last id; what is left over of the ids has no text.
     """
 
-    __slots__ = ()
-
-    def __init__(self, tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> None:
-        super().__init__(tokenizer, ids=ids)
-        self.text = text if text.isascii() else well_formed(text)
-        self._tokens = array("I", ids)
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> RenderedPrompt:
+        """The prompt of a text that somebody else found these ids for."""
+        return cls(tokenizer, text, _ids=list(ids), _tokens=array("I", ids), _length=len(ids))
 
     def lay_out(self) -> Generator[Any, None, None]:
         if self._layout is None:

@@ -43,7 +43,7 @@ def prompt_of(context: Context, request: Prompted, given: str | list[int]) -> Ge
         if context.render_service is not None:
             return (yield from text_ids(context, request, given))
         return (yield from text_prompt(context, request, given))
-    return ids_prompt(context, request, Prompt(context.tokenizer, ids=given))
+    return ids_prompt(context, request, Prompt.of_ids(context.tokenizer, given))
 
 
 def text_prompt(context: Context, request: Prompted, text: str) -> Generator[Step, None, Prompt]:
@@ -85,9 +85,8 @@ def ids_prompt(context: Context, request: Prompted, prompt: Prompt) -> Prompt:
     if kept is None or len(prompt) <= kept:
         return prompt
     ids = prompt.ids
-    return Prompt(
-        context.tokenizer, ids=ids[:kept] if request.truncation_side == "right" else ids[len(ids) - kept :]
-    )
+    kept_ids = ids[:kept] if request.truncation_side == "right" else ids[len(ids) - kept :]
+    return Prompt.of_ids(context.tokenizer, kept_ids)
 
 
 def text_ids(context: Context, request: Prompted, text: str) -> Generator[Any, None, Prompt]:
@@ -96,7 +95,7 @@ def text_ids(context: Context, request: Prompted, text: str) -> Generator[Any, N
     assert service is not None
     refuse_by_characters(request, len(text), context.limits, context.tokenizer.longest_piece)
     found = yield from service.text(text, request.add_special_tokens)
-    return ids_prompt(context, request, RenderedPrompt(context.tokenizer, text, found.token_ids))
+    return ids_prompt(context, request, RenderedPrompt.of(context.tokenizer, text, found.token_ids))
 
 
 def chat_ids(context: Context, chat: ChatRequest) -> Generator[Any, None, tuple[Prompt, Features | None]]:
@@ -107,7 +106,7 @@ def chat_ids(context: Context, chat: ChatRequest) -> Generator[Any, None, tuple[
     service = context.render_service
     assert service is not None
     found = yield from service.chat(chat)
-    whole = Prompt(context.tokenizer, ids=found.token_ids)
+    whole = Prompt.of_ids(context.tokenizer, found.token_ids)
     prompt = ids_prompt(context, chat, whole)
     if found.features is None or prompt is not whole:
         return prompt, None

@@ -106,7 +106,7 @@ class Tokens:
             text = wanted.prompt
             if context.render_service is not None:
                 found = yield from context.render_service.text(text, wanted.add_special_tokens)
-                return RenderedPrompt(context.tokenizer, text, found.token_ids)
+                return RenderedPrompt.of(context.tokenizer, text, found.token_ids)
         prompt = Prompt(context.tokenizer, text, most=MOST_TOKENS, special=wanted.add_special_tokens)
         if prompt.long:
             yield from prompt.count()

@@ -91,15 +91,19 @@ def test_a_request_seed_gives_the_same_reply_whatever_came_before() -> None:
 
 
 def test_seeds_and_prompts_make_a_difference() -> None:
-    def text(seed: int, **prompt: Any) -> str:
-        wanted = requested(60, ignore_eos=True, seed=seed, prompt=Prompt(TOKENIZER, **prompt))
-        return author().write(wanted).text()
+    def text(seed: int, prompt: Prompt) -> str:
+        return author().write(requested(60, ignore_eos=True, seed=seed, prompt=prompt)).text()
 
     seeds = [0, 1, -1, 2, -2, 2**32, 2**63 - 1, -(2**63)]
-    prompts: list[dict[str, Any]] = [{"text": "a"}, {"text": "b"}, {"ids": [1, 2]}, {"ids": [12]}]
+    prompts = [
+        Prompt(TOKENIZER, "a"),
+        Prompt(TOKENIZER, "b"),
+        Prompt.of_ids(TOKENIZER, [1, 2]),
+        Prompt.of_ids(TOKENIZER, [12]),
+    ]
     asked = [(seed, prompt) for seed in seeds for prompt in prompts]
-    texts = [text(seed, **prompt) for seed, prompt in asked]
-    assert texts == [text(seed, **prompt) for seed, prompt in asked]
+    texts = [text(seed, prompt) for seed, prompt in asked]
+    assert texts == [text(seed, prompt) for seed, prompt in asked]
     assert len(set(texts)) == len(asked)
 
 
@@ -233,7 +237,7 @@ def test_a_stop_beats_the_maximum_in_the_same_token() -> None:
 
 def test_prompts_of_ids_are_echoed_as_their_pieces() -> None:
     ids = [*TOKENIZER.encode("known words "), 11, 12]
-    reply = author(mode="echo").write(ask(prompt=Prompt(TOKENIZER, ids=ids)))
+    reply = author(mode="echo").write(ask(prompt=Prompt.of_ids(TOKENIZER, ids)))
     assert reply.text() == "known words 11,12"
     assert reply.ids(0, 9) == ids
     assert (reply.total, reply.finish_reason) == (4, "stop")

@@ -66,7 +66,7 @@ def test_a_prompt_made_in_steps_is_the_one_made_at_once(text: str, size: int) ->
     assert (
         unlaid.tokens.tolist()
         == stepwise.tokens.tolist()
-        == Prompt(tokenizer, ids=ids).tokens.tolist()
+        == Prompt.of_ids(tokenizer, ids).tokens.tolist()
         == ids
     )
     assert stepwise.layout == whole.layout == Layout.of(texts, ids)
@@ -78,7 +78,7 @@ def test_ids_decode_in_steps_as_they_do_at_once(ids: list[int], size: int) -> No
     with parts_of(size) as tokenizer:
         known = [tokenizer.encode(letter)[0] for letter in "abcde"]
         mixed = [known[number] if number < 5 else number for number in ids]
-        stepwise = Prompt(tokenizer, ids=mixed)
+        stepwise = Prompt.of_ids(tokenizer, mixed)
         for _ in stepwise.lay_out():
             pass
         assert stepwise.texts == tokenizer.decode(mixed)
@@ -115,7 +115,7 @@ def test_a_giant_word_is_sought_through_in_steps() -> None:
 def test_a_short_text_is_one_part(text: str) -> None:
     assert list(BuiltinTokenizer().parts(text)) == [text]
     assert not Prompt(BuiltinTokenizer(), text).long
-    assert not Prompt(BuiltinTokenizer(), ids=[1, 2]).long
+    assert not Prompt.of_ids(BuiltinTokenizer(), [1, 2]).long
 
 
 def test_a_text_that_cannot_fit_is_not_counted_to_its_end() -> None:

@@ -134,6 +134,7 @@ def test_a_prompt_made_in_steps_is_the_one_made_at_once(kind: str, text: str, sp
     assert stepwise.texts == whole.texts
     assert "".join(whole.texts) == whole.layout.text
     assert len(whole.texts) == len(whole)
+    assert Prompt(tokenizer, text, special=special).packed == whole.tokens.tobytes()
 
 
 def test_long_texts_are_tokenized_in_a_thread() -> None:

@@ -15,7 +15,7 @@ TOKENIZER = BuiltinTokenizer()
 
 
 def prompt(text: str, *ids: int) -> RenderedPrompt:
-    return RenderedPrompt(TOKENIZER, text, ids)
+    return RenderedPrompt.of(TOKENIZER, text, ids)
 
 
 def test_the_ids_are_those_given() -> None:

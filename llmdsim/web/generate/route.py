@@ -66,7 +66,7 @@ class Generate:
         plan = self._plan(wanted, text)
         (given,) = prompts(text, context.limits)
         assert not isinstance(given, str)
-        prompt = Prompt(context.tokenizer, ids=given)
+        prompt = Prompt.of_ids(context.tokenizer, given)
         sampled = sampled_of(wanted, text, prompt, context.limits)
         of_prompt = None if wanted.stream else sampled.prompt_logprobs
         if prompt.long and (context.echoes or of_prompt is not None):

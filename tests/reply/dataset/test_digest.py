@@ -37,7 +37,7 @@ def test_a_prompt_has_the_digest_of_its_ids_however_long() -> None:
     found, steps = exhausted(Prompt(TOKENIZER, text))
     assert found == digest(ids)
     assert steps > 10
-    found, steps = exhausted(Prompt(TOKENIZER, ids=ids))
+    found, steps = exhausted(Prompt.of_ids(TOKENIZER, ids))
     assert found == digest(ids)
     assert steps > 3
     assert exhausted(Prompt(TOKENIZER, "short")) == (digest(TOKENIZER.encode("short")), 0)
