@@ -27,7 +27,7 @@ from llmdsim.web.stream import ReplyStream
 from llmdsim.web.takes import takes
 from llmdsim.web.turns import LONG_BODY, Steps
 from llmdsim.web.wants import ChoiceWants, ReplyWants
-from llmdsim.web.whole import WholeReply, chat_body
+from llmdsim.web.whole import WholeReply, chat_body, plain_chat_body
 from llmdsim.wire.request import Request
 
 #: Characters of a role that a reply may have: it is in every stream.
@@ -93,7 +93,8 @@ class Chat:
             answer = ReplyStream(request, context.driver, ChatFrames(head, role, wants), context.turns)
             keep_alive(context, request)
         else:
-            answer = WholeReply(request, context.driver, chat_body(head, role, wants), wants)
+            body = chat_body if known is None else plain_chat_body
+            answer = WholeReply(request, context.driver, body(head, role, wants), wants)
         generate(context, chat, asks, answer, head)
 
     def _wants(

@@ -9,6 +9,9 @@ from llmdsim.web.transfer import PrefillAnswer
 
 json = msgspec.json.encode
 
+#: Takes the reason, and what was matched as JSON.
+FINISH_MEMBERS = b'"finish_reason":"%b","stop_reason":%b'
+
 
 def chat_finish_reason(sequence: Sequence) -> str:
     """`tool_calls` for complete calls, but for one that the client named, which is `stop` (vLLM)."""
@@ -34,4 +37,4 @@ def finish_members(
     matched = b"null"
     if reply is not None and reply.stop_reason is not None and sequence.finish_reason == reply.finish_reason:
         matched = json(reply.stop_reason)
-    return b'"finish_reason":"%b","stop_reason":%b' % (told.encode(), matched)
+    return FINISH_MEMBERS % (told.encode(), matched)

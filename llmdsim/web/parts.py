@@ -16,6 +16,8 @@ json = msgspec.json.encode
 
 #: What messages of vLLM have and never use.
 _NO_MORE = b',"refusal":null,"annotations":null,"audio":null,"function_call":null'
+#: Of a message that is text alone; it takes that text as the inside of a JSON string.
+TEXT_MEMBERS = b'"content":"%b"' + _NO_MORE + b',"reasoning":null'
 
 
 class PartMembers:
@@ -70,7 +72,7 @@ def message_members(sequence: EngineSequence, choice: ChoiceWants) -> bytes:
     reply = sequence.reply
     assert reply is not None
     if not choice.parted:
-        return b'"content":"%b%b"%b,"reasoning":null' % (choice.lead, reply.json_text(), _NO_MORE)
+        return TEXT_MEMBERS % (choice.lead + reply.json_text())
     texts = {"text": "", "reasoning": ""}
     calls = []
     for part, text in zip(reply.parts, reply.part_texts(), strict=True):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from llmdsim.web.wants import ReplyWants
 
+_COUNTS = b'"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d'
+_USAGE = b"{" + _COUNTS + b"%b}"
+_CACHED = b',"prompt_tokens_details":{"cached_tokens":%d}'
+_CACHED_AND_CREATED = b',"prompt_tokens_details":{"cached_tokens":%d,"created_cache_tokens":%d}'
+_NO_REASONING = b',"completion_tokens_details":null'
+
+#: That of a chat without reasoning: takes the tokens of its prompt, of all, of the answer, those that were
+#: cached and those that were computed for others to find.
+CHAT_USAGE = b"{" + _COUNTS + _CACHED_AND_CREATED + _NO_REASONING + b"}"
+
 
 def usage(prompt_tokens: int, completion_tokens: int, details: bytes = b"") -> bytes:
     """vLLM's key order; `details` are further members, each with its leading comma."""
-    return b'{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d%b}' % (
-        prompt_tokens,
-        prompt_tokens + completion_tokens,
-        completion_tokens,
-        details,
-    )
+    return _USAGE % (prompt_tokens, prompt_tokens + completion_tokens, completion_tokens, details)
 
 
 def reply_usage(
@@ -44,7 +49,7 @@ def last_usage(
 def completion_details(reasoning_tokens: int | None) -> bytes:
     """The member `completion_tokens_details`, an object where reasoning is told, else null."""
     if reasoning_tokens is None:
-        return b',"completion_tokens_details":null'
+        return _NO_REASONING
     return b',"completion_tokens_details":{"reasoning_tokens":%d}' % reasoning_tokens
 
 
@@ -56,11 +61,8 @@ def prompt_details(cached_tokens: int | None, created_tokens: int | None = None)
     if cached_tokens is None:
         return b',"prompt_tokens_details":null'
     if created_tokens is None:
-        return b',"prompt_tokens_details":{"cached_tokens":%d}' % cached_tokens
-    return b',"prompt_tokens_details":{"cached_tokens":%d,"created_cache_tokens":%d}' % (
-        cached_tokens,
-        created_tokens,
-    )
+        return _CACHED % cached_tokens
+    return _CACHED_AND_CREATED % (cached_tokens, created_tokens)
 
 
 #: Neither is told.

@@ -12,13 +12,13 @@ from llmdsim.engine.sequence import Sequence as EngineSequence
 from llmdsim.reply.reply import Reply
 from llmdsim.web.driver import Driver
 from llmdsim.web.errors import ApiError, gave_up
-from llmdsim.web.finish import chat_finish_reason, finish_members
+from llmdsim.web.finish import FINISH_MEMBERS, chat_finish_reason, finish_members
 from llmdsim.web.logprobs import LogprobShape, prompt_logprobs
 from llmdsim.web.orca import LOAD_FORMAT, load_header
-from llmdsim.web.parts import message_members
+from llmdsim.web.parts import TEXT_MEMBERS, message_members
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.transfer import transfer_members
-from llmdsim.web.usage import reply_usage
+from llmdsim.web.usage import CHAT_USAGE, reply_usage
 from llmdsim.web.wants import ChoiceWants, ReplyWants
 from llmdsim.wire.request import Request
 
@@ -148,6 +148,65 @@ def _prompt_logprobs(choice: ChoiceWants, wants: ReplyWants) -> bytes:
     return NULL if count is None else prompt_logprobs(prompt.ids, prompt.texts, count, wants.vocab_size)
 
 
+#: One choice of a chat. Takes its index, the role, the message's members behind it, log probabilities, the
+#: members that tell its end, and token ids.
+_CHAT_CHOICE = (
+    b'{"index":%b,"message":{"role":%b,%b},"logprobs":%b,%b,"token_ids":%b,'
+    b'"routed_experts":null,"weight_versions":null}'
+)
+#: Takes the id, the time, the model, the choices, the fingerprint, the usage, what is told of the prompt: its
+#: log probabilities and its ids, both transfers, and members beside these.
+_CHAT = (
+    b'{"id":%b,"object":"chat.completion","created":%b,"model":%b,"choices":[%b],"service_tier":null,'
+    b'"system_fingerprint":%b,"usage":%b,"prompt_logprobs":%b,"prompt_token_ids":%b,"prompt_text":null,'
+    b'"kv_transfer_params":%b,"ec_transfer_params":%b,"metrics":null%b}'
+)
+
+#: The same for one choice of text alone, where nothing else is wanted but what was cached. Takes the id, the
+#: time, the model, the role, the text, the reason of its end, the fingerprint, and what the usage takes.
+_PLAIN_CHAT = _CHAT % (
+    b"%b",
+    b"%d",
+    b"%b",
+    _CHAT_CHOICE % (b"0", b"%b", TEXT_MEMBERS, NULL, FINISH_MEMBERS % (b"%b", NULL), NULL),
+    b"%b",
+    CHAT_USAGE,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    b"",
+)
+
+
+def plain_chat_body(head: ReplyHead, role: str, wants: ReplyWants) -> Body:
+    """`chat_body` in one step, for a chat whose options are known: of one choice, nothing rare about it."""
+
+    def body(sequences: Sequence[EngineSequence], completion_tokens: int, cached_tokens: int) -> bytes:
+        (sequence,) = sequences
+        reply, reason = sequence.reply, sequence.finish_reason
+        assert reply is not None
+        assert reason is not None
+        if reply.stop_reason is not None or not wants.cached:
+            return chat_body(head, role, wants)(sequences, completion_tokens, cached_tokens)
+        return _PLAIN_CHAT % (
+            json(head.id),
+            head.created,
+            head.model,
+            json(role),
+            reply.json_text(),
+            reason.encode(),
+            head.fingerprint,
+            wants.prompt_tokens,
+            wants.prompt_tokens + completion_tokens,
+            completion_tokens,
+            cached_tokens,
+            sequence.created_tokens,
+        )
+
+    return body
+
+
 def chat_body(
     head: ReplyHead,
     role: str,
@@ -162,10 +221,9 @@ def chat_body(
             reply = sequence.reply
             assert reply is not None
             choices.append(
-                b'{"index":%d,"message":{"role":%b,%b},"logprobs":%b,%b,"token_ids":%b,'
-                b'"routed_experts":null,"weight_versions":null}'
+                _CHAT_CHOICE
                 % (
-                    sequence.index,
+                    b"%d" % sequence.index,
                     role_json,
                     message_members(sequence, choice),
                     NULL if choice.logprobs is None else _logprobs(choice.logprobs, choice, reply),
@@ -176,29 +234,24 @@ def chat_body(
         first = wants.choices[0]
         # It is the first choice's prompt whose blocks are read (vLLM).
         params, flat = transfer_members(wants.prefill, sequences[0])
-        return (
-            b'{"id":%b,"object":"chat.completion","created":%d,"model":%b,"choices":[%b],"service_tier":null,'
-            b'"system_fingerprint":%b,"usage":%b,"prompt_logprobs":%b,"prompt_token_ids":%b,"prompt_text":null,'
-            b'"kv_transfer_params":%b,"ec_transfer_params":%b,"metrics":null%b}'
-            % (
-                json(head.id),
-                head.created,
-                head.model,
-                b",".join(choices),
-                head.fingerprint,
-                reply_usage(
-                    wants,
-                    completion_tokens,
-                    cached_tokens,
-                    reasoning_tokens(sequences) if wants.reasoning else None,
-                    sequences[0].created_tokens,
-                ),
-                _prompt_logprobs(first, wants),
-                first.prompt_ids,
-                params,
-                wants.ec_transfer,
-                flat,
-            )
+        return _CHAT % (
+            json(head.id),
+            b"%d" % head.created,
+            head.model,
+            b",".join(choices),
+            head.fingerprint,
+            reply_usage(
+                wants,
+                completion_tokens,
+                cached_tokens,
+                reasoning_tokens(sequences) if wants.reasoning else None,
+                sequences[0].created_tokens,
+            ),
+            _prompt_logprobs(first, wants),
+            first.prompt_ids,
+            params,
+            wants.ec_transfer,
+            flat,
         )
 
     return body

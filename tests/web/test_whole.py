@@ -7,9 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, maybeDeferred
 
+from llmdsim.engine.sequence import Sequence
+from llmdsim.reply.ask import Ask
+from llmdsim.reply.reply import TextReply
+from llmdsim.tokenization import BuiltinTokenizer, Layout, Prompt
+from llmdsim.web.context import Served
+from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.usage import prompt_details, usage
+from llmdsim.web.wants import ChoiceWants, ReplyWants
+from llmdsim.web.whole import chat_body, plain_chat_body
 from tests.conformance import shapes
 from tests.web.clients import CHAT, TEXT, fields, post, reply_of, request
 from tests.web.rig import RankRig
@@ -17,6 +27,14 @@ from tests.wire.channel import read_replies
 
 PACED = ("--time-to-first-token", "1s", "--inter-token-latency", "1s")
 BOTH = pytest.mark.parametrize("path", [CHAT, TEXT])
+
+
+class Nowhere:
+    """A sink that is never told anything."""
+
+    def reveal(self, sequence: Sequence) -> None: ...
+
+    def fail(self, sequence: Sequence) -> None: ...
 
 
 def body_of(rig: RankRig, path: str, **more: Any) -> Any:
@@ -78,6 +96,51 @@ def test_usage_as_json() -> None:
     assert json.loads(usage(0, 0, prompt_details(5)))["prompt_tokens_details"] == {"cached_tokens": 5}
     told = json.loads(usage(0, 0, prompt_details(5, 0)))["prompt_tokens_details"]
     assert told == {"cached_tokens": 5, "created_cache_tokens": 0}
+
+
+TEXTS = st.text(max_size=9)
+TOKENS = st.integers(0, 2**40)
+PROMPT = Prompt(BuiltinTokenizer(), "one two")
+
+
+@given(
+    head=st.builds(
+        lambda id, created, name: ReplyHead(
+            id, created, Served(name, json.dumps(name).encode()), b'"vllm-%b"'
+        ),
+        *(TEXTS, TOKENS, TEXTS),
+    ),
+    role=TEXTS,
+    text=TEXTS,
+    reasons=st.tuples(*[st.sampled_from(["stop", "length", "abort", "cache_threshold"])] * 2),
+    matched=st.none() | TEXTS | st.integers(0, 2**32),
+    tokens=st.tuples(TOKENS, TOKENS, TOKENS, TOKENS),
+    cached=st.booleans(),
+)
+def test_a_plain_chat_is_written_as_every_other(
+    head: ReplyHead,
+    role: str,
+    text: str,
+    reasons: tuple[str, str],
+    matched: str | int | None,
+    tokens: tuple[int, int, int, int],
+    cached: bool,
+) -> None:
+    of_prompt, completion, found, created = tokens
+    sequence = Sequence(Ask(prompt=PROMPT, echoed=PROMPT, max_tokens=1, requested_max=None), Nowhere())
+    sequence.reply = TextReply(Layout.of([text], [1]), reasons[0], matched)
+    sequence.finish_reason = reasons[1]
+    sequence.created_tokens = created
+    wants = ReplyWants(choices=[ChoiceWants(PROMPT)], prompt_tokens=of_prompt, cached=cached)
+    written = plain_chat_body(head, role, wants)([sequence], completion, found)
+    assert written == chat_body(head, role, wants)([sequence], completion, found)
+    told = json.loads(written)
+    assert (told["id"], told["model"], told["choices"][0]["message"]["role"]) == (
+        head.id,
+        head.served.name,
+        role,
+    )
+    assert told["choices"][0]["message"]["content"] == text
 
 
 @BOTH
