@@ -14,17 +14,29 @@ from llmdsim.tokenization.media import item_of
 from llmdsim.tokenization.messages import TEXT_KEYS, Message
 
 
+def everyday_text(messages: Sequence[Message]) -> str | None:
+    """What `render_chat` makes of messages that are nothing but a role and a text; None for others."""
+    pieces: list[str] = []
+    try:
+        for message in messages:
+            if len(message) != 2:
+                return None
+            pieces += "### ", message["role"], ": ", message["content"], "\n"
+        return "".join(pieces) or None  # refuses what is no text
+    except (KeyError, TypeError):
+        return None
+
+
 def render_chat(messages: Sequence[Message]) -> str:
     """The prompt text of a conversation; `"### user: hi there\\n"` for one plain message."""
+    text = everyday_text(messages)
+    if text is not None:
+        return text
     lines = []
     for message in messages:
         if not isinstance(message, dict):
             continue
-        role, content = message.get("role"), message.get("content")
-        if len(message) == 2 and isinstance(role, str) and isinstance(content, str):
-            # Nearly every message.
-            lines.append(f"### {role}: {content}\n")
-            continue
+        role = message.get("role")
         call_id = message.get("tool_call_id")
         answered = f"({call_id})" if isinstance(call_id, str) and call_id else ""
         lines.append(f"### {role if isinstance(role, str) else ''}{answered}: {_body(message, True)}\n")

@@ -130,9 +130,18 @@ class Chat:
         return Options(
             sampled,
             context.limits.max_model_len - asked,
+            self._longest_text(),
             asks_of(context, nothing, nothing, sampled)[0],
             self._wants(chat, sampled, [], 0, False),
         )
+
+    def _longest_text(self) -> int:
+        """Characters of a text that needs no steps, and that nobody refuses before it is counted."""
+        context = self._context
+        if context.templates is not None or context.render_service is not None:
+            return -1
+        tokenizer = context.tokenizer
+        return min(tokenizer.part, context.limits.max_model_len * tokenizer.longest_piece)
 
     def _role_and_lead(self, chat: ChatRequest) -> tuple[str, bytes]:
         """The reply's role, and as the inside of a JSON string what `echo` puts before its text.

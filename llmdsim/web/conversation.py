@@ -14,7 +14,7 @@ from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.chat_request import ChatRequest, refuse_untrusted
 from llmdsim.web.context import Context
 from llmdsim.web.context_length import over_context
-from llmdsim.web.known_options import KnownChat
+from llmdsim.web.known_options import KnownChat, Options
 from llmdsim.web.media_features import Features, features_of, media_of
 from llmdsim.web.messages import Message
 from llmdsim.web.plans import plan_of
@@ -83,8 +83,17 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
 
     Raises ApiError.
     """
-    told = None
-    if context.templates is None and context.render_service is None:
+    told, media = None, 0
+    known: Options | None = None
+    text: str | None = None
+    if isinstance(chat, KnownChat):
+        known, text = chat.options, chat.text
+    if known is not None and text is not None and len(text) <= known.longest_text:
+        # Nearly every chat.
+        prompt = Prompt(context.tokenizer, text)
+        if context.caches:
+            prompt.number()
+    elif context.templates is None and context.render_service is None:
         # What `chat_prompt` comes to for nearly all chats, without its steps.
         media = _refuse(context, chat)
         text = render_chat(chat.messages)
@@ -101,7 +110,6 @@ def prepare(context: Context, chat: ChatRequest, image: bool = False) -> Generat
         if prompt.long:
             yield from prompt.lay_out()
         prompt.media = media_of(told or features_of(chat.messages, prompt))
-    known = chat.options if isinstance(chat, KnownChat) else None
     if known is not None and 0 < len(prompt) <= known.longest_prompt:
         sampled = known.sampled
     else:

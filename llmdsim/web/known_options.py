@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from llmdsim.reply.ask import Ask
+from llmdsim.tokenization.chat import everyday_text
 from llmdsim.web import decoding, messages
 from llmdsim.web.chat_request import ChatRequest, decode_chat, decoder
 from llmdsim.web.errors import ApiError
@@ -57,11 +58,14 @@ _messages = msgspec.json.Decoder(list[dict[str, Any]])
 class Options(msgspec.Struct, frozen=True):
     """What options came to, whatever the messages: plain text of one choice, and nothing of it refused.
 
-    `sampled` holds for prompts of 1 to `longest_prompt` tokens. `ask` and `wants` lack the prompt.
+    `sampled` holds for prompts of 1 to `longest_prompt` tokens. The text of everyday messages is a prompt as
+    it is, up to `longest_text` characters; that is negative where they may read as something else. `ask` and
+    `wants` lack the prompt.
     """
 
     sampled: Sampling
     longest_prompt: int
+    longest_text: int
     ask: Ask
     wants: ReplyWants
 
@@ -70,12 +74,15 @@ class KnownChat(ChatRequest, kw_only=True):
     """A valid chat request whose options are known."""
 
     options: Options
+    #: What its messages read as in the built-in form, where they are everyday ones.
+    text: str | None = None
 
-    def with_messages(self, conversation: list[Message]) -> KnownChat:
+    def with_messages(self, conversation: list[Message], text: str | None) -> KnownChat:
         """The same with other messages."""
         # At half the cost of `replace`, which looks at all fields' names; msgspec does not declare it.
         chat: KnownChat = self.__copy__()  # type: ignore[attr-defined]
         chat.messages = conversation
+        chat.text = text
         return chat
 
 
@@ -104,8 +111,10 @@ class KnownChats(dict[bytes, KnownChat | None]):
         known: KnownChat | Literal[False] | None = self.get(around, False)
         if known and not decoding.may_nest_too_deeply(body):
             conversation = decoding.exact(_messages, body[start:end])
-            if conversation is not None and (messages.plain(conversation) or _settled(conversation)):
-                return known.with_messages(conversation)
+            if conversation is not None:
+                text = everyday_text(conversation)
+                if text is not None or messages.plain(conversation) or _settled(conversation):
+                    return known.with_messages(conversation, text)
         chat = decode_chat(body)
         if known is False:
             met = len(self._met)

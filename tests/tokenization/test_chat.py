@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmdsim.tokenization import BuiltinTokenizer, last_text, render_chat
+from llmdsim.tokenization.chat import everyday_text
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
 
@@ -128,3 +129,22 @@ WILD_MESSAGE = st.fixed_dictionaries(
 def test_wrong_shapes_never_raise(messages: list[Any]) -> None:
     assert isinstance(render_chat(messages), str)
     assert isinstance(last_text(messages), str)
+
+
+EVERYDAY = st.fixed_dictionaries({"role": st.text(max_size=5), "content": st.text(max_size=5)})
+
+
+@given(st.lists(EVERYDAY, min_size=1, max_size=4))
+def test_an_everyday_conversation_reads_as_every_other(messages: list[dict[str, Any]]) -> None:
+    others = [{**message, "name": None} for message in messages]
+    assert everyday_text(others) is None
+    assert everyday_text(messages) == render_chat(messages) == render_chat(others)
+
+
+@given(st.lists(EVERYDAY | WILD_MESSAGE, max_size=3))
+def test_no_other_has_an_everyday_text(messages: list[dict[str, Any]]) -> None:
+    everyday = bool(messages) and all(
+        message.keys() == {"role", "content"} and {type(value) for value in message.values()} == {str}
+        for message in messages
+    )
+    assert everyday_text(messages) == (render_chat(messages) if everyday else None)

@@ -41,6 +41,7 @@ def worked_out(chat: ChatRequest) -> Options:
     return Options(
         sampling(chat, 1, LIMITS),
         9,
+        256,
         Ask(prompt=PROMPT, echoed=PROMPT, max_tokens=1, requested_max=None),
         ReplyWants(choices=(), prompt_tokens=0),
     )
@@ -56,6 +57,7 @@ def outcome(decode: Any, body: bytes) -> object:
     except ApiError as error:
         return error.body
     found.pop("options", None)
+    found.pop("text", None)
     return repr(found)
 
 
@@ -268,6 +270,7 @@ FLAGS = [
     ("--reasoning-parser", "deepseek_r1"),
     ("--enable-kvcache", "--zmq-endpoint="),
     ("--enable-force-include-usage", "--enable-prompt-tokens-details"),
+    ("--no-enable-prompt-tokens-details",),
     ("--scheduling-policy", "priority"),
 ]
 
@@ -286,12 +289,31 @@ def test_answers_are_the_same_whatever_was_asked_before(
 ) -> None:
     flags = ("--max-model-len", "64", "--seed", "1", *flags)
     rig, forgetful = RankRig(*flags), RankRig(*flags)
-    texts = ["one", "two two", "three", "", "word " * 55, "word " * 70, "four"]
+    texts = ["one", "two two", "three", "", "word " * 55, "word " * 70, "four", "x" * 300, "y" * 5000]
     bodies = [{"seed": 7, **fields, "messages": [{"role": "user", "content": text}]} for text in texts]
     found = [answers(rig, body) for body in bodies]
     # With a key of its own, each is new to the rank.
     expected = [answers(forgetful, {f"x{place}": 0, **body}) for place, body in enumerate(bodies)]
     assert found == expected
+
+
+def test_known_chats_are_refused_by_their_characters_too() -> None:
+    rig = RankRig("--max-model-len", "8")
+    found = [
+        answers(rig, {"max_tokens": 1, "messages": [{"role": "user", "content": text}]})
+        for text in ("one", "two", "three", "y " * 1000, "y " * 1500)
+    ]
+    assert [status for status, _ in found] == [200, 200, 200, 400, 400]
+    assert b"input tokens" in found[3][1]
+    assert b"characters" in found[4][1]
+
+
+def test_known_chats_read_as_the_template_says() -> None:
+    template = "{% for m in messages %}a b c d e f {{ m.role }}: {{ m.content }}{% endfor %}"
+    rig = RankRig("--chat-template", template)
+    fields = {"max_tokens": 1, "messages": [{"role": "user", "content": "one two"}]}
+    replies = [json.loads(answers(rig, fields)[1]) for _ in range(4)]
+    assert [reply["usage"]["prompt_tokens"] for reply in replies] == [10] * 4
 
 
 def test_nothing_that_is_remembered_changes_at_run_time() -> None:
