@@ -95,7 +95,7 @@ class Generate:
         as_text = text_input(asked)
         if as_text is None:
             separate(ids, "input_ids", context.limits)  # type: ignore[arg-type]
-            return Prompt(context.tokenizer, ids=ids)
+            return Prompt.of_ids(context.tokenizer, ids)
         if as_text.truncate_prompt_tokens is not None:
             check_budget(as_text, context.limits)
         return (yield from prompt_of(context, as_text, asked.text))
