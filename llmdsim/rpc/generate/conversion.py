@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
+from google.protobuf.internal.containers import RepeatedScalarFieldContainer
 
 from llmdsim.rpc.generate.media import media_of
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
@@ -19,6 +20,8 @@ from llmdsim.web.limits import Limits
 MOST_ITEMS = 65_536
 
 _PORTS = range(1, 65536)
+
+T = TypeVar("T", int, str)
 
 
 class TextInput(msgspec.Struct):
@@ -56,8 +59,9 @@ def request_of(asked: pb.GenerateRequest, limits: Limits) -> GenerateRequest:
             raise ApiError(400, "The prompt cannot be empty.")
         if len(found) > limits.max_model_len:
             raise over_context(len(found), limits)
-        ids = list(found)
-        media = media_of(asked, transfer is not None)
+        ids = found[:]
+        if asked.HasField("mm_inputs") or asked.extra_mm_inputs:
+            media = media_of(asked, transfer is not None)
     if asked.HasField("media_refs"):
         message = "This server has no media processor: send media_refs elsewhere, or their tokens."
         raise ApiError.parameter(message, "media_refs")
@@ -73,26 +77,14 @@ def request_of(asked: pb.GenerateRequest, limits: Limits) -> GenerateRequest:
 
 
 def _sampling_params(params: pb.SamplingParams) -> SamplingParams:
-    for name, items, most in (
-        ("stop", params.stop, MAX_STOP_STRINGS),
-        ("stop_token_ids", params.stop_token_ids, MOST_ITEMS),
-        ("logit_bias", params.logit_bias, MOST_ITEMS),
-        ("choice", params.choice.choices, MOST_ITEMS),
-    ):
-        if len(items) > most:
-            raise ApiError.parameter(f"{name} holds {len(items)} items, where {most} are the most.", name)
-    return SamplingParams(
+    found = SamplingParams(
         n=params.n or 1,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-        repetition_penalty=params.repetition_penalty or 1.0,
         temperature=params.temperature if params.HasField("temperature") else 1.0,
         top_p=params.top_p or 1.0,
         top_k=params.top_k,
-        min_p=params.min_p,
         seed=params.seed if params.HasField("seed") else None,
-        stop=list(params.stop) or None,
-        stop_token_ids=list(params.stop_token_ids) or None,
+        stop=_listed("stop", params.stop, MAX_STOP_STRINGS),
+        stop_token_ids=_listed("stop_token_ids", params.stop_token_ids),
         ignore_eos=params.ignore_eos,
         max_tokens=params.max_tokens if params.HasField("max_tokens") else None,
         min_tokens=params.min_tokens,
@@ -101,9 +93,32 @@ def _sampling_params(params: pb.SamplingParams) -> SamplingParams:
         skip_special_tokens=params.skip_special_tokens,
         spaces_between_special_tokens=params.spaces_between_special_tokens,
         include_stop_str_in_output=params.include_stop_str_in_output,
-        structured_outputs=_constraint(params),
-        logit_bias={str(token_id): bias for token_id, bias in params.logit_bias.items()} or None,
     )
+    # Apart: Python makes a dict of more than fifteen keyword arguments.
+    found.presence_penalty = params.presence_penalty
+    found.frequency_penalty = params.frequency_penalty
+    found.repetition_penalty = params.repetition_penalty or 1.0
+    found.min_p = params.min_p
+    found.structured_outputs = _constraint(params)
+    if params.logit_bias:
+        found.logit_bias = _biases(params)
+    return found
+
+
+def _listed(name: str, items: RepeatedScalarFieldContainer[T], most: int = MOST_ITEMS) -> list[T] | None:
+    """The items of a field, of which there are so many at most; None where there are none."""
+    if len(items) > most:
+        raise ApiError.parameter(f"{name} holds {len(items)} items, where {most} are the most.", name)
+    # A slice is a list, and made several times as fast as one item by item.
+    return items[:] or None
+
+
+def _biases(params: pb.SamplingParams) -> dict[str, float]:
+    count = len(params.logit_bias)
+    if count > MOST_ITEMS:
+        message = f"logit_bias holds {count} items, where {MOST_ITEMS} are the most."
+        raise ApiError.parameter(message, "logit_bias")
+    return {str(token_id): bias for token_id, bias in params.logit_bias.items()}
 
 
 def _constraint(params: pb.SamplingParams) -> StructuredOutputs | None:
@@ -119,7 +134,7 @@ def _constraint(params: pb.SamplingParams) -> StructuredOutputs | None:
         case "json_object":
             return StructuredOutputs(json_object=params.json_object)
         case "choice":
-            return StructuredOutputs(choice=list(params.choice.choices))
+            return StructuredOutputs(choice=_listed("choice", params.choice.choices) or [])
     return None
 
 
