@@ -153,7 +153,7 @@ def told(call: Generate, streamed: bool | None) -> int:
 def test_whatever_is_asked_is_answered_or_refused(flags: tuple[str, ...]) -> None:
     asked = Asked(*flags)
 
-    @settings(max_examples=250, deadline=None, database=None)
+    @settings(max_examples=150, deadline=None, database=None)
     @given(ANY)
     def ask(fields: dict[str, Any]) -> None:
         message = pb.GenerateRequest(**fields)
@@ -168,7 +168,7 @@ def test_whatever_is_asked_is_answered_or_refused(flags: tuple[str, ...]) -> Non
 def test_whatever_bytes_come_are_answered_or_refused() -> None:
     asked = Asked()
 
-    @settings(max_examples=250, deadline=None, database=None)
+    @settings(max_examples=150, deadline=None, database=None)
     @given(ANY, st.data())
     def ask(fields: dict[str, Any], data: st.DataObject) -> None:
         message = bytearray(pb.GenerateRequest(**fields).SerializeToString())
