@@ -166,6 +166,12 @@ def test_priorities_come_by_metadata_as_by_headers() -> None:
     client.finish(late)
 
 
+def test_a_cache_that_has_too_little_is_asked_for_by_metadata_too() -> None:
+    client = RpcClient(RankRig("--enable-kvcache"))
+    call = client.finish(generate(client, {b"x-cache-threshold-finish-reason": b"true"}, stream=False))
+    assert call.ok()[-1].complete.finish_reason == "cache_threshold"
+
+
 def test_pods_are_told_as_of_requests() -> None:
     client = RpcClient(RankRig("--pod-name", "p-0", "--pod-namespace", "ns", "--port", "8123"))
     headers = client.finish(generate(client)).headers
