@@ -15,7 +15,7 @@ from llmdsim.kvevents.feed import Feed
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError, shutting_down
 from llmdsim.web.reply_head import request_id_header
-from llmdsim.wire.grpc import CONTENT_TYPE, Code, Messages, RpcError, timeout
+from llmdsim.wire.grpc import CONTENT_TYPE, Code, Messages, RpcError, timeout, whole_message
 from llmdsim.wire.request import Request
 
 if TYPE_CHECKING:
@@ -108,18 +108,21 @@ class Calls:
         try:
             if self._refusal is not None and not _is_about_health(request.path):
                 raise self._refusal()
-            seconds = timeout(request.headers)
-            if seconds is not None:
+            headers = request.headers
+            if b"grpc-timeout" in headers:
+                seconds = timeout(headers)
                 request.timer = self._context.turns.clock.callLater(seconds, _expire, request)
             method = self._find(request)
             if method.endless:
                 self._endless.add(request)
             most = min(method.most, self._context.config.max_request_body_size_mb << 20)
-            messages = Messages(request.headers, most)
             if method.streamed:
-                request.on_body = _Pieces(request, method, messages).take
+                request.on_body = _Pieces(request, method, Messages(headers, most)).take
                 return
-            result = method.answer(request, _only(method, messages, request.body))
+            message = whole_message(headers, request.body, most)
+            if message is None:
+                message = _only(Messages(headers, most), request.body)
+            result = method.answer(request, _parsed(method.asks, message))
         except Exception as error:
             _fail(request, error)
             return
@@ -185,20 +188,19 @@ class _Pieces:
             _fail(self._request, error)
 
 
-def _only(method: Method, messages: Messages, body: bytes) -> Message:
+def _only(messages: Messages, body: bytes) -> bytes:
     found = list(messages.feed(body))
     messages.end()
     if len(found) != 1:
         raise RpcError(Code.UNIMPLEMENTED, f"the method takes one message, and {len(found)} came")
-    return _parsed(method.asks, found[0])
+    return found[0]
 
 
 def _parsed(asks: type[Message], data: bytes) -> Message:
-    from google.protobuf.message import DecodeError  # noqa: PLC0415 - takes a while to load
-
     try:
         return asks.FromString(data)
-    except DecodeError:
+    except Exception:
+        # protobuf's DecodeError, whose import would be looked for with each call.
         raise RpcError(Code.INTERNAL, f"the message is no {asks.DESCRIPTOR.full_name}") from None
 
 

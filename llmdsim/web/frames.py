@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +26,10 @@ NULL = b"null"
 json = msgspec.json.encode
 
 
+#: The frames of steps of a reply, one each, from one to another.
+PlainFrames = Callable[[Reply, int, int], bytes]
+
+
 class Frames(ABC):
     """What one stream consists of, as bytes; `llmdsim.web.stream` decides when and how much.
 
@@ -41,8 +46,8 @@ class Frames(ABC):
         """
         return b""
 
-    def plain(self, index: int) -> tuple[bytes, bytes] | None:
-        """What goes before and after a token's text, if that is all there is to one within a choice."""
+    def plain_frames(self, index: int) -> PlainFrames | None:
+        """What makes frames between a choice's first and last, if there is nothing rare to them."""
         return None
 
     @abstractmethod
@@ -125,7 +130,22 @@ class ChunkFrames(Frames):
             texts = [b""] * len(texts)
         return [b'%b%b"' % (self.text_member, text) for text in texts]
 
+    def plain_frames(self, index: int) -> PlainFrames | None:
+        plain = self.plain(index)
+        if plain is None:
+            return None
+        before, after = plain
+
+        def frames(reply: Reply, start: int, stop: int) -> bytes:
+            pieces = reply.pieces(start, stop)
+            if len(pieces) == 1:
+                return before + pieces[0] + after
+            return b"".join([before + piece + after for piece in pieces])
+
+        return frames
+
     def plain(self, index: int) -> tuple[bytes, bytes] | None:
+        """What goes before and after a token's text, if that is all there is to one within a choice."""
         if index not in self._plain:
             self._plain[index] = self._find_plain(index)
         return self._plain[index]

@@ -144,7 +144,7 @@ class StreamedChoice:
         self._stream = stream
         self._index = index
         self._interval = interval = stream.wants.interval
-        self._plain = stream.frames.plain(index) if interval == 1 else None
+        self._plain = stream.frames.plain_frames(index) if interval == 1 else None
         # Tokens written at a time, a delta at least: an alternative costs about as much as a token.
         listed = 0 if choice.logprobs is None else choice.logprobs.listed
         self.portion = max(interval, BURST // (1 + listed))
@@ -175,21 +175,13 @@ class StreamedChoice:
         if finish_reason is not None and stop == due:
             stream.put_last(stream.frames.render(self._index, sequence, start, stop, True), sequence)
         elif start > 0 and self._plain is not None:
-            request.send(self._plain_frames(sequence, start, stop, *self._plain))
+            reply = sequence.reply
+            assert reply is not None
+            request.send(self._plain(reply, start, stop))
         else:
             stream.put(stream.frames.render(self._index, sequence, start, stop, False))
         if stop != due:
             stream.wait_for_turn(self, sequence)
-
-    def _plain_frames(
-        self, sequence: EngineSequence, start: int, stop: int, before: bytes, after: bytes
-    ) -> bytes:
-        reply = sequence.reply
-        assert reply is not None
-        pieces = reply.pieces(start, stop)
-        if len(pieces) == 1:
-            return before + pieces[0] + after
-        return b"".join([before + piece + after for piece in pieces])
 
     def fail(self, sequence: EngineSequence) -> None:
         self._stream.fail(sequence)

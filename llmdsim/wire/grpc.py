@@ -71,15 +71,20 @@ def status_lines(code: Code, message: str = "") -> bytes:
 OK_LINES = status_lines(Code.OK)
 
 
-def timeout(headers: Mapping[bytes, bytes]) -> float | None:
-    """The seconds a call may take, where its caller says so. Raises RpcError for what is no time."""
-    text = headers.get(b"grpc-timeout")
-    if text is None:
-        return None
-    match = _TIMEOUT.fullmatch(text)
+def timeout(headers: Mapping[bytes, bytes]) -> float:
+    """The seconds a call may take, whose caller says so. Raises RpcError for what is no time."""
+    match = _TIMEOUT.fullmatch(headers[b"grpc-timeout"])
     if match is None:
         raise RpcError(Code.INTERNAL, "the header grpc-timeout is no time")
     return int(match[1]) * _SECONDS[match[2]]
+
+
+def whole_message(headers: Mapping[bytes, bytes], body: bytes, most: int) -> bytes | None:
+    """The message that a body is, where it is just one and not compressed, as nearly all are."""
+    length = len(body) - PREFIX
+    if 0 <= length <= most and body[0] == 0 and int.from_bytes(body[1:PREFIX], "big") == length:
+        return body[PREFIX:] if b"grpc-encoding" not in headers else None
+    return None
 
 
 class Messages:

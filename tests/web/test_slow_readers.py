@@ -251,7 +251,7 @@ def test_a_rendering_that_fails_as_the_client_reads_on_is_our_fault(
     client.transport.stop_reading()
     rig.clock.pump([1.0] * seconds)
     with monkeypatch.context() as patch, capturedLogs() as logged:
-        patch.setattr(StreamedChoice, "_plain_frames", None)
+        patch.setattr(StreamedChoice, "_plain", None)
         patch.setattr(ChunkFrames, "render", None)
         read_on(client)
     assert len(logged) == 1

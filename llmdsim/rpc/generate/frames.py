@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from llmdsim.engine.sequence import Sequence as EngineSequence
+from llmdsim.reply.reply import Reply
 from llmdsim.rpc.call import fail
 from llmdsim.rpc.generate.complete import complete
 from llmdsim.rpc.generate.encoding import delimited, number, packed, varint
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.web.deltas import spans
 from llmdsim.web.errors import ApiError
-from llmdsim.web.frames import Frames
+from llmdsim.web.frames import Frames, PlainFrames
 from llmdsim.web.wants import ReplyWants
 from llmdsim.wire.grpc import CONTENT_TYPE, OK_LINES, frame
 from llmdsim.wire.request import Request
@@ -22,6 +23,43 @@ _CACHED_TOKENS = pb.GenerateStreamChunk.CACHED_TOKENS_FIELD_NUMBER
 _OUTPUT = pb.GenerateStreamChunk.OUTPUT_LOGPROBS_FIELD_NUMBER
 _INPUT = pb.GenerateStreamChunk.INPUT_LOGPROBS_FIELD_NUMBER
 _INDEX = pb.GenerateStreamChunk.INDEX_FIELD_NUMBER
+
+
+#: Chunks that are made together, those of tokens still to come too: one by one each costs five times as much.
+AHEAD = 32
+
+
+class PlainChunks:
+    """The chunks of a choice behind its first, each of one token, with nothing rare; made a few at a time."""
+
+    __slots__ = ("_from", "_heads", "_made", "_tail")
+
+    def __init__(self) -> None:
+        self._heads: list[bytes] = []
+        self._tail = b""
+        self._made: list[bytes] = []
+        self._from = 0
+
+    def prepare(self, tail: bytes) -> None:
+        """`tail` is what each chunk has behind its token. What is before it depends on how long its id is."""
+        self._tail = tail
+        self._heads = [b""]
+        for size in range(1, 6):
+            ids = varint(_IDS << 3 | 2) + varint(size)
+            chunk = varint(_CHUNK << 3 | 2) + varint(len(ids) + size + len(tail))
+            length = len(chunk) + len(ids) + size + len(tail)
+            self._heads.append(b"\0" + length.to_bytes(4, "big") + chunk + ids)
+
+    def frames(self, reply: Reply, start: int, stop: int) -> bytes:
+        """Those of the steps from `start`, which is not the first, to `stop`."""
+        at, end = start - self._from, stop - self._from
+        if at < 0 or end > len(self._made):
+            heads, tail = self._heads, self._tail
+            ids = reply.ids(start, min(max(stop, start + AHEAD), reply.total))
+            self._made = [heads[len(token)] + token + tail for token in map(varint, ids)]
+            self._from, at, end = start, 0, stop - start
+        made = self._made
+        return made[at] if end - at == 1 else b"".join(made[at:end])
 
 
 class GenerateFrames(Frames):
@@ -37,44 +75,37 @@ class GenerateFrames(Frames):
         self.wants = wants
         self._request = request
         self._of_prompt = of_prompt
-        #: Of each choice, where a chunk has one token and nothing rare: what goes before the token, by the
-        #: length of its id, and after it.
-        self._plain: list[tuple[list[bytes], bytes] | None] = [None] * len(wants.choices)
+        self._plain: dict[int, PlainChunks | None] = {}
 
     def render(self, index: int, sequence: EngineSequence, start: int, stop: int, ends: bool) -> bytes:
         reply = sequence.reply
         assert reply is not None
-        plain = self._plain[index]
-        if plain is not None and not ends:
-            heads, tail = plain
-            ids = reply.ids(start, stop)
-            if len(ids) == 1:
-                token = varint(ids[0])
-                return b"%b%b%b" % (heads[len(token)], token, tail)
-            tokens = map(varint, ids)
-            return b"".join([b"%b%b%b" % (heads[len(token)], token, tail) for token in tokens])
         chunks = []
+        plain = self._plain_of(index)
         bounds = spans(max(start, 0), stop, self.wants.interval)
+        last = bounds[-1] if bounds else (max(start, 0), stop)
         if start < 0 and bounds:
             chunks.append(self._chunk(index, sequence, *bounds.pop(0), self._of_prompt))
-            self._prepare(index, sequence)
-        last = bounds[-1] if bounds else (max(start, 0), stop)
-        chunks += [self._chunk(index, sequence, *span) for span in bounds]
+            if plain is not None:
+                plain.prepare(self._counts(index, sequence, 1))
+        if plain is None:
+            chunks += [self._chunk(index, sequence, *span) for span in bounds]
+        elif bounds:
+            chunks.append(plain.frames(reply, bounds[0][0], stop))
         if ends:
             chunks.append(complete(sequence, self.wants, *last))
         return b"".join(chunks)
 
-    def _prepare(self, index: int, sequence: EngineSequence) -> None:
-        if self.wants.interval > 1 or self.wants.choices[index].logprobs is not None:
-            return
-        tail = self._counts(index, sequence, 1)
-        heads = [b""]
-        for size in range(1, 6):
-            ids = varint(_IDS << 3 | 2) + varint(size)
-            chunk = varint(_CHUNK << 3 | 2) + varint(len(ids) + size + len(tail))
-            length = len(chunk) + len(ids) + size + len(tail)
-            heads.append(b"\0" + length.to_bytes(4, "big") + chunk + ids)
-        self._plain[index] = heads, tail
+    def plain_frames(self, index: int) -> PlainFrames | None:
+        plain = self._plain_of(index)
+        return None if plain is None else plain.frames
+
+    def _plain_of(self, index: int) -> PlainChunks | None:
+        if index not in self._plain:
+            wants = self.wants
+            is_plain = wants.interval == 1 and wants.choices[index].logprobs is None
+            self._plain[index] = PlainChunks() if is_plain else None
+        return self._plain[index]
 
     def _counts(self, index: int, sequence: EngineSequence, tokens: int) -> bytes:
         """What a chunk of so many tokens has behind their ids, without log probabilities."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from h2.errors import ErrorCodes
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 #: Heads that are known at most, and bytes of one.
 _MOST_KNOWN, _LONGEST_KNOWN = 64, 2048
+
+
+#: Length, in two pieces, kind, flags and stream.
+_head = Struct(">HBBBI").unpack_from
 
 
 class Fault(Exception):
@@ -83,14 +88,14 @@ class FrameReader:
                 start = at + HEADER
                 if start > size:
                     break
-                length = int.from_bytes(data[at : at + 3], "big")
+                high, low, kind, flags, stream_id = _head(data, at)
+                length = high << 8 | low
                 end = start + length
                 if length > LARGEST:
                     end = size  # h2 refuses it by its head
                 elif end > size:
                     break
-                kind, flags = data[at + 3], data[at + 4]
-                stream_id = int.from_bytes(data[at + 5 : start], "big") & LARGEST_WINDOW
+                stream_id &= LARGEST_WINDOW
                 if kind == RST_STREAM:
                     idle += RESET
                 elif kind > HEADERS or (kind == DATA and not length and not flags & END_STREAM):
