@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
@@ -165,34 +166,47 @@ def _cut_off(request: Request, error: ApiError | RpcError) -> None:
 
 
 class _Pieces:
-    """Reads the messages of a call that come one by one."""
+    """Reads the messages of a call that come one by one, as fast as its client reads what they lead to."""
 
     def __init__(self, request: Request, method: Method, messages: Messages) -> None:
         self._request = request
         self._method = method
         self._messages = messages
+        #: The last piece has come, and has not been told yet.
+        self._ends = False
         self._take: Callable[[Message | None], None] = method.answer(request)
+        request.on_drain = self._read
 
     def take(self, data: bytes | None) -> None:
         """A piece of the body, or None behind the last."""
+        self._ends = data is None
+        self._read(data or b"")
+
+    def _read(self, data: bytes = b"") -> None:
+        request = self._request
         try:
-            if data is None:
-                self._messages.end()
-                self._take(None)
+            found = self._messages.feed(data)
+            while not request.finished and not request.channel.write_paused:
+                message = next(found, None)
+                if message is not None:
+                    self._take(_parsed(self._method.asks, message))
+                    continue
+                if self._ends:
+                    self._ends = False
+                    self._messages.end()
+                    self._take(None)
                 return
-            for message in self._messages.feed(data):
-                if self._request.finished:
-                    return
-                self._take(_parsed(self._method.asks, message))
         except Exception as error:
-            _fail(self._request, error)
+            _fail(request, error)
 
 
 def _only(messages: Messages, body: bytes) -> bytes:
-    found = list(messages.feed(body))
+    found = list(islice(messages.feed(body), 2))
+    if len(found) == 2:
+        raise RpcError(Code.UNIMPLEMENTED, "the method takes one message, and more came")
     messages.end()
-    if len(found) != 1:
-        raise RpcError(Code.UNIMPLEMENTED, f"the method takes one message, and {len(found)} came")
+    if not found:
+        raise RpcError(Code.UNIMPLEMENTED, "the method takes one message, and none came")
     return found[0]
 
 

@@ -104,9 +104,12 @@ class Messages:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The messages that are complete now."""
+        """Take more of them; the messages that are complete now, which may be left for later."""
+        self._data += data
+        return self._complete()
+
+    def _complete(self) -> Iterator[bytes]:
         held = self._data
-        held += data
         while len(held) >= PREFIX:
             compressed, length = held[0], int.from_bytes(held[1:PREFIX], "big")
             if compressed > 1:

@@ -12,7 +12,7 @@ from twisted.logger import capturedLogs
 
 from llmdsim.rpc.calls import Method
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
-from llmdsim.wire.grpc import Code, frame
+from llmdsim.wire.grpc import Code, Messages, frame
 from llmdsim.wire.request import Request
 from tests.rpc.client import SERVICE, Call, RpcClient
 from tests.web.rig import RankRig
@@ -61,6 +61,14 @@ def test_what_is_no_call_has_its_code(
     assert call.ended
     assert call.code is code, call.message
     assert call.headers[b"content-type"] == b"application/grpc"
+
+
+def test_messages_beyond_the_only_one_are_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    complete = Messages._complete
+    monkeypatch.setattr(Messages, "_complete", lambda self: (read.append(x) or x for x in complete(self)))
+    call = called(frame(b"") * 10_000)
+    assert (call.code, len(read)) == (Code.UNIMPLEMENTED, 2)
 
 
 def test_messages_may_be_compressed() -> None:

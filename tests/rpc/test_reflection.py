@@ -10,18 +10,18 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from llmdsim.rpc.reflection import VERSIONS
 from llmdsim.rpc.services import ENGINE, HEALTH
-from llmdsim.wire.grpc import Code
+from llmdsim.wire.grpc import Code, frame
 from tests.rpc.client import Call, RpcClient
 from tests.web.rig import RankRig
 
 
 class Asking:
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, acknowledges: bool = True, window: int = 65535) -> None:
         self.pb: Any = VERSIONS[version]
         self.rig = RankRig()
-        client = RpcClient(self.rig)
-        path = f"/{version}/ServerReflectionInfo"
-        self.call: Call[Any] = client.call(path, None, self.pb.ServerReflectionResponse, end=False)
+        client = RpcClient(self.rig, acknowledges, window)
+        self.path = f"/{version}/ServerReflectionInfo"
+        self.call: Call[Any] = client.call(self.path, None, self.pb.ServerReflectionResponse, end=False)
 
     def ask(self, **question: Any) -> Any:
         before = len(self.call.messages)
@@ -90,3 +90,52 @@ def test_it_does_not_hold_up_the_end(asking: Asking) -> None:
     asking.rig.rank.calls.end_endless()
     asking.call.client.wait()
     assert asking.call.code is Code.UNAVAILABLE
+
+
+QUESTION = {"file_containing_symbol": ENGINE}
+
+
+def test_questions_wait_for_who_asks_them_to_read_the_answers() -> None:
+    asking = Asking("grpc.reflection.v1.ServerReflection", acknowledges=False, window=10)
+    asked = asking.pb.ServerReflectionRequest(host="x" * 10_000, list_services="")
+    data = frame(asked.SerializeToString()) * 200
+    client, stream = asking.call.client, asking.call.stream_id
+    kept, sent = [], 0
+    while room := client.h2.h2.local_flow_control_window(stream):
+        piece = data[sent : sent + min(room, 5000)]
+        client.h2.h2.send_data(stream, piece)
+        client.read()
+        kept.append(client.h2.client.protocol.kept)
+        sent += len(piece)
+    assert max(kept) < 30_000
+    client.h2.acknowledges = True
+    client.h2.open_window(1 << 20, stream)
+    client.h2.send(stream, data[sent:], end=True)
+    client.read()
+    assert len(asking.call.ok()) == 200
+
+
+def test_many_questions_at_once_are_answered_in_their_order() -> None:
+    asking = Asking("grpc.reflection.v1.ServerReflection", window=1 << 30)
+    client = asking.call.client
+    client.h2.open_window(1 << 30)
+    asked = [
+        asking.pb.ServerReflectionRequest(host=str(number), **(QUESTION if number % 2 else {}))
+        for number in range(200)
+    ]
+    data = b"".join(frame(each.SerializeToString()) for each in asked)
+    client.h2.send(asking.call.stream_id, data, end=True)
+    client.read()
+    assert [answer.valid_host for answer in asking.call.ok()] == [each.host for each in asked]
+
+
+def test_windows_are_given_back_whatever_becomes_of_a_call() -> None:
+    """Or the connection would take nothing any more."""
+    asking = Asking("grpc.reflection.v1.ServerReflection", acknowledges=False, window=10)
+    client, first = asking.call.client, asking.call
+    data = frame(asking.pb.ServerReflectionRequest(**QUESTION).SerializeToString()) * 20_000
+    for number in range(40):
+        call = asking.call if number == 0 else client.call(asking.path, None, first.answers, end=False)
+        client.h2.send(call.stream_id, data, end=False)
+        call.cancel()
+    assert client.h2.h2.outbound_flow_control_window > len(data)

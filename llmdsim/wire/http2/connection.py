@@ -145,7 +145,7 @@ class HTTP2(Protocol):
             if self.write_paused:
                 return
             if not stream.write_paused:
-                stream.request.drained()
+                stream.drained()
         self._answer_waiting()
 
     def stopProducing(self) -> None:
@@ -287,23 +287,21 @@ class HTTP2(Protocol):
         """A piece of a body has come, which takes up so much of the windows; the last, if `ended`."""
         stream.room -= taken
         if stream.complete or stream.room < 0:
-            self._acknowledge(taken)
+            self.acknowledge(taken)
             stream.reset(ErrorCodes.STREAM_CLOSED if stream.complete else ErrorCodes.FLOW_CONTROL_ERROR)
             self.lose(stream.request)
             return
         stream.heard = self.site.now
         request = stream.request
         if request.finished:
-            self._acknowledge(taken, stream)
+            self.acknowledge(taken, stream)
         elif request.on_body is not None:
             stream.unacknowledged += taken
             request.on_body(data)
             if not stream.write_paused:
-                # What is not read must not be answered to without end.
-                taken, stream.unacknowledged = stream.unacknowledged, 0
-                self._acknowledge(taken, stream)
+                stream.acknowledge()
         else:
-            self._acknowledge(taken, stream)
+            self.acknowledge(taken, stream)
             stream.body += data
             self._held += len(data)
             if self._held > 2 * self._limits.body_size:
@@ -313,8 +311,10 @@ class HTTP2(Protocol):
         if ended:
             self._request_ended(stream)
 
-    def _acknowledge(self, size: int, stream: Stream | None = None) -> None:
+    def acknowledge(self, size: int, stream: Stream | None = None) -> None:
         """Have the client send as much again, when there is enough of it to tell."""
+        if self.closing:
+            return
         opened = self.h2.give_back(size)
         if opened:
             self.put(frames.window_update(0, opened))

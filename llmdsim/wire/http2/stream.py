@@ -129,6 +129,7 @@ class Stream:
         if connection.streams.get(self.id) is not self:
             return
         self._over = True
+        self.acknowledge()
         if request.lost:
             # Cut off; where the protocol cannot tell, this looks like an end. Other streams go on.
             self.reset(ErrorCodes.INTERNAL_ERROR)
@@ -169,8 +170,20 @@ class Stream:
         if self._over:
             self._end()
         elif not connection.write_paused:
-            self.request.drained()
+            self.drained()
         return False
+
+    def drained(self) -> None:
+        """The client reads again."""
+        self.request.drained()
+        if not self.write_paused:
+            self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Have the client send on: what it does not read must not be answered to without end."""
+        if self.unacknowledged:
+            taken, self.unacknowledged = self.unacknowledged, 0
+            self._connection.acknowledge(taken, self)
 
     def reset(self, code: ErrorCodes) -> None:
         """End it at once, as far as the client goes."""
@@ -182,7 +195,11 @@ class Stream:
     def drop(self) -> None:
         """It is over: nothing of what is kept will be sent."""
         self._over = True
-        self._connection.kept -= len(self._kept)
+        connection = self._connection
+        if self.unacknowledged:
+            connection.acknowledge(self.unacknowledged)
+            self.unacknowledged = 0
+        connection.kept -= len(self._kept)
         self._kept.clear()
         if self._linger_call is not None:
             self._linger_call.cancel()
