@@ -12,6 +12,7 @@ from llmdsim.rpc.calls import Method
 from llmdsim.rpc.pb import grpc_health_v1_pb2 as pb
 from llmdsim.web.context import Context
 from llmdsim.web.errors import shown
+from llmdsim.web.turns import LONG_BODY
 from llmdsim.wire.grpc import Code, RpcError
 from llmdsim.wire.request import Request
 
@@ -41,9 +42,9 @@ class Health:
     def methods(self) -> dict[str, Method]:
         """By name."""
         return {
-            "Check": Method(pb.HealthCheckRequest, self.check),
+            "Check": Method(pb.HealthCheckRequest, self.check, most=LONG_BODY),
             "List": Method(pb.HealthListRequest, self.list),
-            "Watch": Method(pb.HealthCheckRequest, self.watch, endless=True),
+            "Watch": Method(pb.HealthCheckRequest, self.watch, endless=True, most=LONG_BODY),
         }
 
     @property

@@ -85,6 +85,12 @@ def test_what_is_not_there_is_told_and_the_call_goes_on(asking: Asking) -> None:
     asking.call.ok()
 
 
+def test_questions_are_bounded(asking: Asking) -> None:
+    assert asking.ask(file_by_filename="x" * (1 << 16)).error_response.error_code == Code.NOT_FOUND
+    asking.call.send(asking.pb.ServerReflectionRequest(file_by_filename="x" * (1 << 17)))
+    assert asking.call.code is Code.RESOURCE_EXHAUSTED
+
+
 def test_it_does_not_hold_up_the_end(asking: Asking) -> None:
     asking.ask(list_services="")
     asking.rig.rank.calls.end_endless()
