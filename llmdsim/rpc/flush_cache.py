@@ -38,7 +38,7 @@ class FlushCache:
         until = clock.seconds() + seconds
         while (left := until - clock.seconds()) > 0:
             await deferLater(clock, min(RETRY_EVERY, left))
-            if clock.seconds() < until and self._flushed(request):
+            if self._flushed(request):
                 return
         raise RpcError(Code.DEADLINE_EXCEEDED, f"Requests held blocks of the cache for {seconds:g} seconds")
 

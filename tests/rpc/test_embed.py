@@ -59,6 +59,11 @@ def test_long_prompts_are_taken_in_steps_and_come_to_the_same(rig: PassRig) -> N
     assert list(answer.embedding) == array("f", over_http(rig, ids)).tolist()
 
 
+def test_one_that_is_too_long_is_refused_before_it_is_taken(rig: PassRig) -> None:
+    call = RpcClient(rig).call("Embed", asked([1] * 30_001), pb.EmbedResponse)
+    assert call.code is Code.INVALID_ARGUMENT
+
+
 def test_a_client_that_leaves_ends_the_work(rig: PassRig) -> None:
     client = RpcClient(rig)
     call = client.call("Embed", asked([1] * 30_000), pb.EmbedResponse)
