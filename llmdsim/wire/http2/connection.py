@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from h2 import events
@@ -68,6 +69,8 @@ class HTTP2(Protocol):
         #: Bytes that streams keep until windows open.
         self.kept = 0
         self._limits = site.limits
+        #: Bytes that the client takes on a new stream.
+        self._window = self.h2.remote_settings.initial_window_size
         self._peer = ""
         self._reader = FrameReader(self)
         self._reading_call: Any = None
@@ -247,7 +250,25 @@ class HTTP2(Protocol):
             self.h2.ended(stream_id, by_reset=True)
             return
         site = self.site
-        stream = Stream(self, stream_id, self.h2.remote_settings.initial_window_size)
+        stream = Stream(self, stream_id, self._window)
+        stream.heard = site.now
+        self.streams[stream_id] = stream
+        known = head.request
+        if known is None:
+            self._new_request(stream, head, complete)
+        else:
+            # As heads over HTTP/1 that are known (`RequestReader.whole`).
+            stream.request = request = known.__copy__()  # type: ignore[attr-defined]
+            request.channel = stream
+            stream.is_call = request.route is CALL
+        if site.closing:
+            self.close_if_idle()
+        if complete:
+            self._request_ended(stream)
+
+    def _new_request(self, stream: Stream, head: RequestHead, complete: bool) -> None:
+        """Have a stream's request be what its head says, or refused for it."""
+        site = self.site
         request = site.request_type(stream, head.method, head.uri, head.headers)
         request.clientproto = b"HTTP/2"
         stream.request = request
@@ -255,10 +276,6 @@ class HTTP2(Protocol):
         if calls is not None and calls.takes(request):
             stream.is_call = True
             request.route = CALL
-        stream.heard = site.now
-        self.streams[stream_id] = stream
-        if site.closing:
-            self.close_if_idle()
         if head.size > self._limits.header_size or head.count > MAX_HEADERS:
             limit = self._limits.header_size
             self._refuse(
@@ -270,10 +287,12 @@ class HTTP2(Protocol):
             pass
         elif stream.is_call and calls is not None and calls.takes_pieces(request):
             self._answer(stream)
-        elif head.continues and not complete:
-            self.put_headers(stream_id, encoded([(b":status", b"100")]), False)
-        if complete:
-            self._request_ended(stream)
+        elif head.continues:
+            if not complete:
+                self.put_headers(stream.id, encoded([(b":status", b"100")]), False)
+        else:
+            head.request = known = copy(request)
+            known.channel = None  # type: ignore[assignment]
 
     def _too_long(self, stream: Stream, length: int) -> bool:
         """Refuse a body of so many bytes if that is more than any may have."""
@@ -435,7 +454,8 @@ class HTTP2(Protocol):
     def _settings_changed(self, event: events.RemoteSettingsChanged) -> None:
         changed = event.changed_settings.get(SettingCodes.INITIAL_WINDOW_SIZE)
         if changed is not None:
-            more = changed.new_value - (changed.original_value or 0)
+            more = changed.new_value - self._window
+            self._window = changed.new_value
             for stream in list(self.streams.values()):
                 stream.window += more
                 if stream.window > frames.LARGEST_WINDOW:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from hpack.table import HeaderTable
 
+from llmdsim.wire.request import Request
+
 #: A header or pseudo header.
 Header = tuple[bytes, bytes]
 
@@ -20,7 +22,7 @@ class RequestHead:
     once the values are joined, as in HTTP/1; `:authority` is the Host.
     """
 
-    __slots__ = ("continues", "count", "headers", "length", "method", "size", "uri")
+    __slots__ = ("continues", "count", "headers", "length", "method", "request", "size", "uri")
 
     def __init__(self, listed: Iterable[Header]) -> None:
         self.method = self.uri = b"-"
@@ -44,6 +46,8 @@ class RequestHead:
         #: The body's length, where it is told, and whether the client waits to be told to send it.
         length = headers.get(b"content-length")
         self.length = None if length is None else int(length)
+        #: A request to copy, without channel or body, where such a head has nothing about it that is rare.
+        self.request: Request | None = None
         self.continues = headers.get(b"expect", b"").lower() == b"100-continue"
 
 
