@@ -244,7 +244,7 @@ REFUSED = [
     (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 0x5\r\n\r\nhello", 400),
     (b"GET /health HTTP/2.0\r\nHost: a\r\n\r\n", 505),
     (b"GET /health\r\n\r\n", 505),
-    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    (b"PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n", 400),
     (b"GET /he\x00lth HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     (b"GET /h\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     (b"GET /health HTTP/1.1\r\nHost: a\r\nX: a\x01b\r\n\r\n", 400),
