@@ -6,7 +6,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from llmdsim.rpc.call import reply
-from llmdsim.rpc.numbers import int32
+from llmdsim.rpc.numbers import int32, uint32
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.tokenization.model_facts import ModelFacts, model_facts
 from llmdsim.web.context import Context
@@ -40,7 +40,7 @@ class ModelInfo:
             model_path=config.model,
             is_generation=True,
             max_context_length=longest,
-            vocab_size=int32(context.limits.vocab_size),
+            vocab_size=uint32(context.limits.vocab_size),
             served_model_name=context.model,
             tokenizer_path=config.tokenizer or config.model,
             model_type=facts.model_type,

@@ -30,7 +30,7 @@ def test_a_model_without_files() -> None:
         is_generation=True,
         max_context_length=4096,
         max_req_input_len=4096,
-        vocab_size=2**31 - 1,  # the built-in tokenizer has more
+        vocab_size=2**32 - 1,  # the built-in tokenizer's ids are of 32 bits
         served_model_name="first",
         tokenizer_path="m",
     )
