@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 
 from llmdsim.kvevents.feed import Feed
 from llmdsim.web.context import Context
-from llmdsim.web.errors import ApiError, shutting_down
+from llmdsim.web.errors import ApiError, shown, shutting_down
 from llmdsim.web.reply_head import request_id_header
 from llmdsim.wire.grpc import CONTENT_TYPE, Code, Messages, RpcError, timeout, whole_message
 from llmdsim.wire.request import Request
@@ -138,7 +138,8 @@ class Calls:
     def _find(self, request: Request) -> Method:
         method = self.methods.get(request.path)
         if method is None:
-            path = request.path.decode("latin-1")
+            # Clients take no more than some kilobytes of trailers.
+            path = shown(request.path.decode("latin-1"))
             raise RpcError(Code.UNIMPLEMENTED, f"there is no method {path}")
         if request.method != b"POST":
             raise RpcError(Code.INTERNAL, "calls are made by POST")
