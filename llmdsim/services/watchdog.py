@@ -9,6 +9,7 @@ from twisted.logger import Logger
 
 from llmdsim.services.drain import Drain
 from llmdsim.services.rank import Rank
+from llmdsim.wire.grpc import Code, status_lines
 from llmdsim.wire.request import Request
 
 log = Logger()
@@ -16,10 +17,13 @@ log = Logger()
 #: How long a dead engine may go unnoticed where no call fails, in seconds.
 PATIENCE = 5.0
 
+_INTERNAL = status_lines(Code.INTERNAL)
+
 
 class Watchdog(Service):
-    """Has `drain` end the daemon, with exit code 1, after the first answer of 500 that the death of the
-    engine leads to, or a few seconds after the death; with `--keep-alive-on-engine-death` it does not.
+    """Has `drain` end the daemon, with exit code 1, after the first answer of 500, or INTERNAL, that the
+    death of the engine leads to, or a few seconds after the death; with `--keep-alive-on-engine-death` it
+    does not.
     """
 
     def __init__(self, rank: Rank, drain: Drain, clock: Any) -> None:
@@ -44,8 +48,8 @@ class Watchdog(Service):
             site.on_ended.append(self._ended)
 
     def _ended(self, request: Request) -> None:
-        # A stream that has begun cannot fail with a status.
-        if request.status == 500 and self._call.active():
+        # A stream of HTTP that has begun cannot fail with a status.
+        if (request.status == 500 or _INTERNAL in request.trailers) and self._call.active():
             # Not from within: more may be about to be told of their failure.
             self._call.reset(0)
 

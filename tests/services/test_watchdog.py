@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from twisted.logger import capturedLogs
 
+from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.services.watchdog import Watchdog
+from llmdsim.wire.grpc import Code
+from tests.rpc.client import RpcClient
 from tests.services.test_drain import DrainRig
 from tests.web.access.rig import ask
 from tests.web.admin.operator import PACED, told
@@ -54,6 +57,34 @@ def test_a_call_that_comes_later_and_fails_ends_it(monkeypatch: pytest.MonkeyPat
     assert rig.reactor.stops == 0, "not before it is answered"
     rig.wait(0.25)
     assert rig.end == (1, 1)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_call_of_grpc_that_fails_ends_it(
+    monkeypatch: pytest.MonkeyPatch, stream: bool, before: bool
+) -> None:
+    rig = WatchdogRig(monkeypatch)
+    caller = RpcClient(rig)
+    if not before:
+        rig.crash()
+    call = caller.call("Generate", pb.GenerateRequest(text="a", stream=stream), pb.GenerateResponse)
+    if before:
+        rig.crash()
+    assert rig.reactor.stops == 0, "not before it is answered"
+    rig.wait(0.25)
+    caller.read()
+    assert call.code is Code.INTERNAL
+    assert rig.end == (1, 1)
+
+
+def test_calls_of_grpc_that_are_answered_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = WatchdogRig(monkeypatch)
+    rig.crash()
+    call = RpcClient(rig).call("HealthCheck", pb.HealthCheckRequest(), pb.HealthCheckResponse)
+    assert not call.ok()[0].healthy
+    rig.wait(1)
+    assert rig.end == (0, 0)
 
 
 @pytest.mark.parametrize(("flags", "seconds"), [((), 5.0), (("--speed", "2"), 2.5)])
