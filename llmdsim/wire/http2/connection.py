@@ -366,8 +366,6 @@ class HTTP2(Protocol):
                 self.lose(request)
                 return
             request.content_length = len(stream.body)
-        request.body = bytes(stream.body)
-        stream.body.clear()
         self._waiting[stream] = None
         self._answer_waiting()
 
@@ -376,7 +374,8 @@ class HTTP2(Protocol):
         while self._waiting and not self.closing and not self.write_paused and self.kept < MOST_KEPT:
             stream = next(iter(self._waiting))
             del self._waiting[stream]
-            self._held -= len(stream.request.body)
+            stream.request.body = bytes(stream.body)
+            self._let_go(stream)
             self._answer(stream)
 
     def _answer(self, stream: Stream) -> None:
@@ -394,8 +393,7 @@ class HTTP2(Protocol):
     def _refuse(self, stream: Stream, status: int, message: str) -> None:
         """Answer so, whatever else comes of the request."""
         site, request = self.site, stream.request
-        self._held -= len(stream.body)
-        stream.body.clear()
+        self._let_go(stream)
         request.began = site.seconds()
         if site.common_headers is not None:
             request.common_headers = site.common_headers(request)
@@ -412,9 +410,11 @@ class HTTP2(Protocol):
         """Nothing more is sent or read on a stream."""
         stream.drop()
         self._blocked.pop(stream, None)
-        if stream in self._waiting:
-            del self._waiting[stream]
-            self._held -= len(stream.request.body)
+        self._waiting.pop(stream, None)
+        self._let_go(stream)
+
+    def _let_go(self, stream: Stream) -> None:
+        """Hold the body of a request no longer."""
         self._held -= len(stream.body)
         stream.body.clear()
 
