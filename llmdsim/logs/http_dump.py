@@ -51,7 +51,7 @@ def dumping(handle: Callable[[Request], None]) -> Callable[[Request], None]:
             "request: {method} {uri} {protocol} from {client}, headers {headers}, body {body}",
             **_addressed(request),
             headers=_headers(request.headers.items()),
-            body=body_shown(request.body, _is_call(request)),
+            body=body_shown(request.body, request.route == grpc.ROUTE),
         )
         handle(request)
 
@@ -82,10 +82,6 @@ def dump_response(request: Request) -> None:
         headers=_headers(_pairs(request.response_head.partition(b"\r\n")[2])),
         body=body,
     )
-
-
-def _is_call(request: Request) -> bool:
-    return request.headers.get(b"content-type", b"").startswith(grpc.CONTENT_TYPE)
 
 
 def body_shown(body: bytes, binary: bool = False) -> str:

@@ -10,7 +10,7 @@ from llmdsim.engine.stats import MANY, Histogram
 from llmdsim.metrics.block import FamilyBlock
 
 #: What is not counted, found anywhere in a route, or in the path where there is no route. The last two are
-#: ours; gRPC has a server of its own in vLLM (`wire.site.CALL`).
+#: ours; gRPC has a server of its own in vLLM (`wire.grpc.ROUTE`).
 _EXCLUDED = re.compile(rb"/metrics|/health|/load|/ping|/version|/server_info|^/ready$|^gRPC$")
 
 #: What stands for a client that left before it was told a status (nginx's code for it).

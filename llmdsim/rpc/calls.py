@@ -16,7 +16,7 @@ from llmdsim.kvevents.feed import Feed
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError, shown, shutting_down
 from llmdsim.web.reply_head import request_id_header
-from llmdsim.wire.grpc import CONTENT_TYPE, Code, Messages, RpcError, timeout, whole_message
+from llmdsim.wire.grpc import ACCEPTED, CONTENT_TYPE, Code, Messages, RpcError, timeout, whole_message
 from llmdsim.wire.request import Request
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Calls:
 
     def handle(self, request: Request) -> None:
         """Answer one call."""
-        request.common_headers += b"grpc-accept-encoding: identity, gzip\r\n"
+        request.common_headers += ACCEPTED
         if self._tells_ids:
             request.common_headers += request_id_header(request)
         try:

@@ -11,11 +11,14 @@ from urllib.parse import quote
 #: The media type of every call; what serializes the messages may follow it.
 CONTENT_TYPE = b"application/grpc"
 
+#: The `route` of requests that are calls.
+ROUTE = "gRPC"
+
 #: Bytes before each message: whether it is compressed, and its length.
 PREFIX = 5
 
-#: Compressions that a message may have; replies have none.
-ENCODINGS = b"identity, gzip"
+#: The header line that tells how messages may be compressed; replies are not.
+ACCEPTED = b"grpc-accept-encoding: identity, gzip\r\n"
 
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -97,8 +100,7 @@ class Messages:
         encoding = headers.get(b"grpc-encoding", b"identity")
         if encoding not in (b"identity", b"gzip"):
             name = encoding.decode("latin-1")
-            trailers = b"grpc-accept-encoding: %b\r\n" % ENCODINGS
-            raise RpcError(Code.UNIMPLEMENTED, f"messages compressed by {name} are not read", trailers)
+            raise RpcError(Code.UNIMPLEMENTED, f"messages compressed by {name} are not read", ACCEPTED)
         self._gzip = encoding == b"gzip"
         self._most = most
         self._data = bytearray()

@@ -21,9 +21,6 @@ log = Logger()
 #: What TLS is to agree on, by ALPN, in the order in which we prefer it.
 PROTOCOLS = (b"h2", b"http/1.1")
 
-#: The `route` of requests that are the business of a site's `calls`.
-CALL = "gRPC"
-
 
 class Connection(Protocol):
     """What a site asks of its connections."""

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from llmdsim.wire import grpc
 from llmdsim.wire.http2 import frames
 from llmdsim.wire.http2.allowance import RESET, Allowance
 from llmdsim.wire.http2.heads import NO_TABLE, RequestHead, encoded
@@ -25,7 +26,6 @@ from llmdsim.wire.http2.stream import Stream
 from llmdsim.wire.limits import LINGER_SECONDS, MAX_HEADERS
 from llmdsim.wire.peer import peer_name
 from llmdsim.wire.request import Request
-from llmdsim.wire.site import CALL
 from llmdsim.wire.transport import turn_of
 
 if TYPE_CHECKING:
@@ -41,9 +41,6 @@ MOST_OUT = 1 << 16
 
 #: Bytes kept for windows to open, beyond which no further request is answered.
 MOST_KEPT = 64 << 20
-
-#: Bytes that gRPC puts before a message.
-MESSAGE_PREFIX = 5
 
 #: The id that a first GOAWAY names: requests on their way are answered yet.
 _LAST_POSSIBLE = 2**31 - 1
@@ -260,7 +257,7 @@ class HTTP2(Protocol):
             # As heads over HTTP/1 that are known (`RequestReader.whole`).
             stream.request = request = known.__copy__()  # type: ignore[attr-defined]
             request.channel = stream
-            stream.is_call = request.route is CALL
+            stream.is_call = request.route is grpc.ROUTE
         if site.closing:
             self.close_if_idle()
         if complete:
@@ -275,7 +272,7 @@ class HTTP2(Protocol):
         calls = site.calls
         if calls is not None and calls.takes(request):
             stream.is_call = True
-            request.route = CALL
+            request.route = grpc.ROUTE
         if head.size > self._limits.header_size or head.count > MAX_HEADERS:
             limit = self._limits.header_size
             self._refuse(
@@ -297,7 +294,7 @@ class HTTP2(Protocol):
     def _too_long(self, stream: Stream, length: int) -> bool:
         """Refuse a body of so many bytes if that is more than any may have."""
         most = self._limits.body_size
-        if length <= (most + MESSAGE_PREFIX if stream.is_call else most):
+        if length <= (most + grpc.PREFIX if stream.is_call else most):
             return False
         self._refuse(stream, 413, f"The request's body is larger than {most} bytes")
         return True
