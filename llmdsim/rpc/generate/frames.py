@@ -45,10 +45,8 @@ class PlainChunks:
         self._tail = tail
         self._heads = [b""]
         for size in range(1, 6):
-            ids = varint(_IDS << 3 | 2) + varint(size)
-            chunk = varint(_CHUNK << 3 | 2) + varint(len(ids) + size + len(tail))
-            length = len(chunk) + len(ids) + size + len(tail)
-            self._heads.append(b"\0" + length.to_bytes(4, "big") + chunk + ids)
+            whole = frame(delimited(_CHUNK, delimited(_IDS, bytes(size)) + tail))
+            self._heads.append(whole[: -size - len(tail)])
 
     def frames(self, reply: Reply, start: int, stop: int) -> bytes:
         """Those of the steps from `start`, which is not the first, to `stop`."""
