@@ -15,7 +15,7 @@ from llmdsim.wire.limits import LINGER_BYTES, LINGER_SECONDS, PIPELINE_BYTES
 from llmdsim.wire.peer import peer_name
 from llmdsim.wire.reader import Refusal, RequestReader
 from llmdsim.wire.request import Request
-from llmdsim.wire.transport import DirectSend
+from llmdsim.wire.transport import DirectSend, close_outright
 
 if TYPE_CHECKING:
     from llmdsim.wire.site import Site
@@ -277,9 +277,7 @@ class HTTP1(Protocol):
 
     def _end_lingering(self) -> None:
         self._linger_call = None
-        tls = ISSLTransport.providedBy(self.transport)
-        # What a slow reader has still to take is sent first.
-        (self.transport.transport if tls else self.transport).loseConnection()
+        close_outright(self.transport)
 
     @property
     def peer(self) -> str:

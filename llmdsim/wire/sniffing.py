@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.interfaces import IProtocol, ISSLTransport
+from twisted.internet.interfaces import IProtocol
 from twisted.internet.protocol import Protocol
 
 from llmdsim.wire.http1 import HTTP1
 from llmdsim.wire.http2.frames import PREFACE
 from llmdsim.wire.peer import peer_name
+from llmdsim.wire.transport import close_outright
 
 if TYPE_CHECKING:
     from llmdsim.wire.site import Site
@@ -77,10 +78,7 @@ class Sniffing(Protocol):
 
     def close(self) -> None:
         """End the connection."""
-        tls = ISSLTransport.providedBy(self.transport)
         self.transport.loseConnection()
-        if tls:
-            # It would wait for the client to agree, which that may never do.
-            self.transport.transport.loseConnection()
+        close_outright(self.transport)
 
     close_if_idle = close

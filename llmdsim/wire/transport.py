@@ -7,6 +7,7 @@ import socket
 from typing import Any, Protocol
 
 from twisted.internet import abstract, tcp, unix
+from twisted.internet.interfaces import ISSLTransport
 from twisted.logger import Logger
 
 log = Logger()
@@ -143,6 +144,12 @@ class DirectServer(DirectSend, tcp.Server):
 
 class DirectUnixServer(DirectSend, unix.Server):
     """A Unix socket connection with direct send."""
+
+
+def close_outright(transport: Any) -> None:
+    """Close when what is written has been sent, without waiting for a client's TLS to agree."""
+    tls = ISSLTransport.providedBy(transport)
+    (transport.transport if tls else transport).loseConnection()
 
 
 def turn_of(transport: Any) -> Turn | None:

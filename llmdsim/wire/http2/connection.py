@@ -26,7 +26,7 @@ from llmdsim.wire.http2.stream import Stream
 from llmdsim.wire.limits import LINGER_SECONDS, MAX_HEADERS
 from llmdsim.wire.peer import peer_name
 from llmdsim.wire.request import Request
-from llmdsim.wire.transport import turn_of
+from llmdsim.wire.transport import close_outright, turn_of
 
 if TYPE_CHECKING:
     from llmdsim.wire.site import Site
@@ -540,9 +540,7 @@ class HTTP2(Protocol):
 
     def _end_lingering(self) -> None:
         self._linger_call = None
-        tls = ISSLTransport.providedBy(self.transport)
-        # What a slow reader has still to take is sent first.
-        (self.transport.transport if tls else self.transport).loseConnection()
+        close_outright(self.transport)
 
     def abortConnection(self) -> None:
         """End the connection at once."""
