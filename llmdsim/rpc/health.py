@@ -82,9 +82,7 @@ class Health:
     def _look_round(self) -> None:
         status = self._status
         for request, (name, told) in list(self._watched.items()):
-            if request.finished:
-                self._forget(request)
-            elif told != status and not request.channel.write_paused:
+            if told != status and not request.channel.write_paused:
                 self._watched[request] = name, status
                 send(request, pb.HealthCheckResponse(status=status))
         if not self._watched:

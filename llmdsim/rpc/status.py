@@ -24,12 +24,7 @@ _CODES = {
 }
 
 
-def code_for(status: int) -> Code:
-    """The code for a status of HTTP."""
-    return _CODES.get(status, Code.UNKNOWN)
-
-
 def rpc_error(error: ApiError) -> RpcError:
     """An error of the API as callers are told it; its headers become trailers."""
     trailers = b"".join(b"%b: %b\r\n" % header for header in error.headers)
-    return RpcError(code_for(error.status), error.message, trailers)
+    return RpcError(_CODES.get(error.status, Code.UNKNOWN), error.message, trailers)

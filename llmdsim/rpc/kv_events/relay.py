@@ -110,17 +110,14 @@ class Relay:
 
     def _given_up(self, failure: Failure) -> None:
         assert isinstance(failure.value, ApiError)
-        self._end_all()
+        for subscription in list(self._subscriptions):
+            subscription.end(failure.value)
 
     def _leave(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription, None)
         if not self._subscriptions and self._look.running:
             self._look.stop()
             self._feed.leave()
-
-    def _end_all(self) -> None:
-        for subscription in list(self._subscriptions):
-            subscription.end(shutting_down())
 
     def _look_round(self) -> None:
         for subscription in list(self._subscriptions):
