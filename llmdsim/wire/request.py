@@ -76,7 +76,8 @@ class Request(msgspec.Struct, eq=False, weakref=True):
     on_lost: Callable[[], None] | None = None
     on_drain: Callable[[], None] | None = None
     on_failure: Callable[[Any], None] | None = None
-    #: Given each piece of the body, then None, where the request is answered before all of it has come.
+    #: Given each piece of the body, then None, where the request is answered before all of it has come; over
+    #: HTTP/2 only.
     on_body: Callable[[bytes | None], None] | None = None
     #: A delayed call that is cancelled when the request ends; over HTTP/2 only.
     timer: Any = None
@@ -195,7 +196,7 @@ class Request(msgspec.Struct, eq=False, weakref=True):
 
     def _end(self) -> None:
         self.finished = True
-        self.on_lost = self.on_drain = self.on_failure = self.on_body = None
+        self.on_lost = self.on_drain = self.on_failure = None
         self.channel.request_done(self)
 
     # --- what the channel tells

@@ -427,6 +427,7 @@ class HTTP2(Protocol):
 
     def request_over(self, request: Request) -> None:
         """A response is complete, or its client has left."""
+        request.on_body = None  # it leads back to the request
         if request.timer is not None:
             request.timer.cancel()
             request.timer = None
