@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 from twisted.internet.defer import Deferred
 
 from llmdsim.reply.embedding import embedding
 from llmdsim.rpc.call import reply
 from llmdsim.rpc.message_form import MessageForm
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
+from llmdsim.rpc.prompt_ids import prompt_ids
 from llmdsim.web.context import Context
-from llmdsim.web.context_length import over_context
 from llmdsim.web.errors import ApiError
 from llmdsim.web.pooling.admission import admitted
 from llmdsim.web.pooling.embeddings import EmbeddingRequest
@@ -21,9 +18,6 @@ from llmdsim.web.pooling.reply import PoolingReply
 from llmdsim.web.turns import Steps
 from llmdsim.wire.grpc import Code, RpcError
 from llmdsim.wire.request import Request
-
-#: Ids that are taken out of a message in half a millisecond.
-IDS_AT_ONCE = 4096
 
 
 class Embed:
@@ -40,12 +34,15 @@ class Embed:
         context = self._context
         if context.config.mm_encoder_only:
             raise RpcError(Code.UNIMPLEMENTED, "There are no embeddings with --mm-encoder-only")
-        ids = yield from self._ids(asked)
+        if not asked.tokenized.input_ids:
+            told = "has no ids" if asked.HasField("tokenized") else "is missing"
+            raise ApiError.parameter(f"An embedding is made of token ids: tokenized {told}.", "tokenized")
+        ids = yield from prompt_ids(asked.tokenized, context.limits)
         # Unlike its routes: gRPC servers that end take no further calls.
         context.refuse_unavailable()
         served = admitted(context, None)
         context.failures.meet(request, MessageForm(streamed=False))
-        (prompt,) = yield from prompts_of(context, EmbeddingRequest(input=ids))
+        (prompt,) = yield from prompts_of(context, EmbeddingRequest(input=ids))  # type: ignore[arg-type]
         pooled = PoolingReply(context, request, served, "", asked.request_id, [prompt])
         tokens = yield from ids_of(prompt)
         made = yield from embedding(tokens, context.config.default_embedding_dimensions)
@@ -54,18 +51,3 @@ class Embed:
             request,
             pb.EmbedResponse(embedding=made, prompt_tokens=pooled.prompt_tokens, embedding_dim=len(made)),
         )
-
-    def _ids(self, asked: pb.EmbedRequest) -> Generator[None, None, Any]:
-        """The prompt, taken out in steps; one that cannot fit is refused before."""
-        found = asked.tokenized.input_ids
-        if not found:
-            told = "has no ids" if asked.HasField("tokenized") else "is missing"
-            raise ApiError.parameter(f"An embedding is made of token ids: tokenized {told}.", "tokenized")
-        if len(found) > self._context.limits.max_model_len:
-            raise over_context(len(found), self._context.limits)
-        ids: list[int] = []
-        for start in range(0, len(found), IDS_AT_ONCE):
-            if start:
-                yield
-            ids += found[start : start + IDS_AT_ONCE]
-        return ids

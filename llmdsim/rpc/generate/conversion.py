@@ -10,11 +10,9 @@ from google.protobuf.internal.containers import RepeatedScalarFieldContainer
 from llmdsim.rpc.generate.media import media_of
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.web import decoding
-from llmdsim.web.context_length import over_context
 from llmdsim.web.errors import ApiError
 from llmdsim.web.generate.request import MAX_STOP_STRINGS, GenerateRequest, SamplingParams
 from llmdsim.web.generation_request import StructuredOutputs
-from llmdsim.web.limits import Limits
 
 #: Ids that are to end a text, ids with a bias, or texts to choose from.
 MOST_ITEMS = 65_536
@@ -48,20 +46,12 @@ def text_input(asked: pb.GenerateRequest) -> TextInput | None:
     return TextInput(kept)
 
 
-def request_of(asked: pb.GenerateRequest, limits: Limits) -> GenerateRequest:
-    """The request; the ids of one with text are still to be found. Raises ApiError 400."""
+def request_of(asked: pb.GenerateRequest, ids: list[int]) -> GenerateRequest:
+    """The request; `ids` are its prompt, none where that is a text. Raises ApiError 400."""
     transfer = _transfer(asked)
-    ids: list[int] = []
     media = None
-    if asked.HasField("tokenized"):
-        found = asked.tokenized.input_ids
-        if not found:
-            raise ApiError(400, "The prompt cannot be empty.")
-        if len(found) > limits.max_model_len:
-            raise over_context(len(found), limits)
-        ids = found[:]
-        if asked.HasField("mm_inputs") or asked.extra_mm_inputs:
-            media = media_of(asked, transfer is not None)
+    if ids and (asked.HasField("mm_inputs") or asked.extra_mm_inputs):
+        media = media_of(asked, transfer is not None)
     if asked.HasField("media_refs"):
         message = "This server has no media processor: send media_refs elsewhere, or their tokens."
         raise ApiError.parameter(message, "media_refs")

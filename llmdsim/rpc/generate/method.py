@@ -16,6 +16,7 @@ from llmdsim.rpc.generate.logprobs import OutputLogprobs, input_logprobs
 from llmdsim.rpc.generate.whole import WholeGenerate, whole_messages
 from llmdsim.rpc.message_form import MessageForm
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
+from llmdsim.rpc.prompt_ids import prompt_ids
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.web.constraints import constraint_of
 from llmdsim.web.context import Context
@@ -46,7 +47,10 @@ class Generate:
         context = self._context
         limits = context.limits
         context.refuse_unavailable()
-        wanted = request_of(asked, limits)
+        ids: list[int] = []
+        if asked.HasField("tokenized"):
+            ids = yield from prompt_ids(asked.tokenized, limits)
+        wanted = request_of(asked, ids)
         if len(request.body) > LONG_BODY:
             yield
         served = context.admit(request, None, MessageForm(asked.stream))

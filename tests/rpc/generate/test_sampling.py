@@ -11,16 +11,14 @@ import pytest
 from llmdsim.rpc.generate.conversion import MOST_ITEMS, request_of
 from llmdsim.tokenization.builtin import BuiltinTokenizer
 from llmdsim.web.generate.request import SamplingParams
-from llmdsim.web.limits import Limits
 from tests.rpc.generate.asking import IDS, only, refusal, request, whole
 from tests.web.rig import RankRig
 
-LIMITS = Limits(max_model_len=1000)
 LONG = {"max_tokens": 9, "ignore_eos": True}
 
 
 def params(**fields: Any) -> SamplingParams:
-    return request_of(request(fields), LIMITS).sampling_params
+    return request_of(request(fields), IDS).sampling_params
 
 
 def text_of(found: Any, rig: RankRig) -> str:
@@ -31,7 +29,7 @@ def test_what_is_left_out_is_vllms_default() -> None:
     # Two differ: these are what protobuf has for a switch that is left out, and what becomes of it.
     off = SamplingParams(max_tokens=None, skip_special_tokens=False, spaces_between_special_tokens=False)
     assert params() == off
-    assert request_of(request(), LIMITS).sampling_params == off
+    assert request_of(request(), IDS).sampling_params == off
     zeros = {"top_p": 0, "top_k": 0, "min_p": 0, "repetition_penalty": 0, "n": 0, "min_tokens": 0}
     assert params(**zeros) == off
 
