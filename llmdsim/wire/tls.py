@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cryptography import x509
@@ -39,9 +38,7 @@ class Material(NamedTuple):
     client_cas: bytes = b""
 
 
-def context_of(
-    material: Material, cert_reqs: int = 0, ciphers: str = "", protocols: Sequence[bytes] = PROTOCOLS
-) -> SSL.Context:
+def context_of(material: Material, cert_reqs: int = 0, ciphers: str = "") -> SSL.Context:
     """TLS 1.2 or newer by `material`; raises TLSError where that cannot be.
 
     `cert_reqs` is 0 where clients are asked for no certificate, 1 where they may send one that must be good
@@ -67,7 +64,7 @@ def context_of(
         raise TLSError(_reason(problem)) from None
 
     def select(connection: SSL.Connection, offered: list[bytes]) -> object:
-        common = [protocol for protocol in protocols if protocol in offered]
+        common = [protocol for protocol in PROTOCOLS if protocol in offered]
         return common[0] if common else SSL.NO_OVERLAPPING_PROTOCOLS
 
     context.set_alpn_select_callback(select)  # type: ignore[arg-type]
