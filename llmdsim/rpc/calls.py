@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 log = Logger()
 
-#: What asks whether the process is alive, rather than what it can do.
-HEALTH_CHECK, HEALTH = b"/vllm.grpc.engine.VllmEngine/HealthCheck", b"/grpc.health.v1.Health/"
-
 
 class Method(NamedTuple):
     """One method of a service.
@@ -35,14 +32,16 @@ class Method(NamedTuple):
     that asks. What it raises, or a Deferred it returns fails with, is the answer: ApiError and RpcError as
     they say, anything else INTERNAL; the Deferred is cancelled if the client leaves. Where messages come one
     by one (`streamed`) it is given the request alone and returns what takes each of them, and None behind the
-    last. Calls that are `endless` go on for as long as the client likes, and are ended when the server is. A
-    message has `most` bytes at most, besides the bound of all requests.
+    last. Calls that are `endless` go on for as long as the client likes, and are ended when the server is.
+    Those `about_health` ask whether the process is alive, rather than what it can do. A message has `most`
+    bytes at most, besides the bound of all requests.
     """
 
     asks: type[Message]
     answer: Callable[..., Any]
     streamed: bool = False
     endless: bool = False
+    about_health: bool = False
     most: int = sys.maxsize
 
 
@@ -107,13 +106,11 @@ class Calls:
         if self._tells_ids:
             request.common_headers += request_id_header(request)
         try:
-            if self._refusal is not None and not _is_about_health(request.path):
-                raise self._refusal()
+            method = self._find(request)
             headers = request.headers
             if b"grpc-timeout" in headers:
                 seconds = timeout(headers)
                 request.timer = self._context.turns.clock.callLater(seconds, _expire, request)
-            method = self._find(request)
             if method.endless:
                 self._endless.add(request)
             most = min(method.most, self._context.config.max_request_body_size_mb << 20)
@@ -137,6 +134,8 @@ class Calls:
 
     def _find(self, request: Request) -> Method:
         method = self.methods.get(request.path)
+        if self._refusal is not None and not (method is not None and method.about_health):
+            raise self._refusal()
         if method is None:
             # Clients take no more than some kilobytes of trailers.
             path = shown(request.path.decode("latin-1"))
@@ -144,10 +143,6 @@ class Calls:
         if request.method != b"POST":
             raise RpcError(Code.INTERNAL, "calls are made by POST")
         return method
-
-
-def _is_about_health(path: bytes) -> bool:
-    return path == HEALTH_CHECK or path.startswith(HEALTH)
 
 
 def _expire(request: Request) -> None:

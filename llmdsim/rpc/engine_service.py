@@ -37,7 +37,7 @@ class EngineService:
         return {
             "Embed": Method(pb.EmbedRequest, Embed(context).embed),
             "Generate": Method(pb.GenerateRequest, Generate(context).generate),
-            "HealthCheck": Method(pb.HealthCheckRequest, self.health_check),
+            "HealthCheck": Method(pb.HealthCheckRequest, self.health_check, about_health=True),
             "Abort": Method(pb.AbortRequest, Abort(context).abort, most=LONG_BODY),
             "GetModelInfo": Method(pb.GetModelInfoRequest, ModelInfo(context).get),
             "GetServerInfo": Method(pb.GetServerInfoRequest, ServerInfo(context).get),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.task import LoopingCall
@@ -41,10 +42,11 @@ class Health:
 
     def methods(self) -> dict[str, Method]:
         """By name."""
+        method = partial(Method, about_health=True)
         return {
-            "Check": Method(pb.HealthCheckRequest, self.check, most=LONG_BODY),
-            "List": Method(pb.HealthListRequest, self.list),
-            "Watch": Method(pb.HealthCheckRequest, self.watch, endless=True, most=LONG_BODY),
+            "Check": method(pb.HealthCheckRequest, self.check, most=LONG_BODY),
+            "List": method(pb.HealthListRequest, self.list),
+            "Watch": method(pb.HealthCheckRequest, self.watch, endless=True, most=LONG_BODY),
         }
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from llmdsim.rpc.pb import grpc_health_v1_pb2 as pb_health
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.web.loading import Loading
 from llmdsim.wire.grpc import Code
@@ -29,5 +30,10 @@ def test_all_calls_but_those_about_health_are_unavailable(method: str) -> None:
     assert call.trailers[b"retry-after"] == b"10"
     assert client.unary("HealthCheck", pb.HealthCheckRequest(), pb.HealthCheckResponse).healthy
     assert client.h2.goaways == [], "there is no other server at this address"
+    for asked, health in (("Check", pb_health.HealthCheckRequest), ("List", pb_health.HealthListRequest)):
+        assert client.call(f"/grpc.health.v1.Health/{asked}", health(), pb.AbortResponse).code is Code.OK
+    watched = client.call("/grpc.health.v1.Health/Watch", pb_health.HealthCheckRequest(), pb.AbortResponse)
+    assert watched.messages
+    assert not watched.ended
     rig.rank.calls.release()
     assert ask(client, "Nothing").code is Code.UNIMPLEMENTED
