@@ -33,7 +33,9 @@ class RequestHead:
             self.size += len(name) + len(value) + 32
             self.count += 1
             if name in headers:
-                headers[name] += (b"; " if name == b"cookie" else b", ") + value
+                # h2 has seen to it that lengths are the same number.
+                if name != b"content-length":
+                    headers[name] += (b"; " if name == b"cookie" else b", ") + value
             elif not name.startswith(b":"):
                 # Copies: hpack gives types of its own.
                 headers[bytes(name)] = bytes(value)
