@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sys import maxsize
+
 from llmdsim.kvevents.feed import Feed
 from llmdsim.rpc.abort import Abort
 from llmdsim.rpc.call import reply
@@ -18,7 +20,6 @@ from llmdsim.rpc.profile import Profile
 from llmdsim.rpc.server_info import ServerInfo
 from llmdsim.rpc.tokenizer_files import TokenizerFiles
 from llmdsim.web.context import Context
-from llmdsim.web.turns import LONG_BODY
 from llmdsim.wire.request import Request
 
 
@@ -35,16 +36,16 @@ class EngineService:
         profile = Profile(context)
         relay = Relay(context, self._feed)
         return {
-            "Embed": Method(pb.EmbedRequest, Embed(context).embed),
-            "Generate": Method(pb.GenerateRequest, Generate(context).generate),
+            "Embed": Method(pb.EmbedRequest, Embed(context).embed, most=maxsize),
+            "Generate": Method(pb.GenerateRequest, Generate(context).generate, most=maxsize),
             "HealthCheck": Method(pb.HealthCheckRequest, self.health_check, about_health=True),
-            "Abort": Method(pb.AbortRequest, Abort(context).abort, most=LONG_BODY),
+            "Abort": Method(pb.AbortRequest, Abort(context).abort),
             "GetModelInfo": Method(pb.GetModelInfoRequest, ModelInfo(context).get),
             "GetServerInfo": Method(pb.GetServerInfoRequest, ServerInfo(context).get),
-            "GetLoads": Method(pb.GetLoadsRequest, Loads(context).get, most=LONG_BODY),
+            "GetLoads": Method(pb.GetLoadsRequest, Loads(context).get),
             "GetTokenizer": Method(common.GetTokenizerRequest, TokenizerFiles(context).get),
             "FlushCache": Method(common.FlushCacheRequest, FlushCache(context).flush),
-            "StartProfile": Method(common.StartProfileRequest, profile.start, most=LONG_BODY),
+            "StartProfile": Method(common.StartProfileRequest, profile.start),
             "StopProfile": Method(common.StopProfileRequest, profile.stop),
             "SubscribeKvEvents": Method(common.SubscribeKvEventsRequest, relay.subscribe, endless=True),
         }

@@ -13,7 +13,6 @@ from llmdsim.rpc.calls import Method
 from llmdsim.rpc.pb import grpc_health_v1_pb2 as pb
 from llmdsim.web.context import Context
 from llmdsim.web.errors import shown
-from llmdsim.web.turns import LONG_BODY
 from llmdsim.wire.grpc import Code, RpcError
 from llmdsim.wire.request import Request
 
@@ -44,9 +43,9 @@ class Health:
         """By name."""
         method = partial(Method, about_health=True)
         return {
-            "Check": method(pb.HealthCheckRequest, self.check, most=LONG_BODY),
+            "Check": method(pb.HealthCheckRequest, self.check),
             "List": method(pb.HealthListRequest, self.list),
-            "Watch": method(pb.HealthCheckRequest, self.watch, endless=True, most=LONG_BODY),
+            "Watch": method(pb.HealthCheckRequest, self.watch, endless=True),
         }
 
     @property

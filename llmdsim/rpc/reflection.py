@@ -13,7 +13,6 @@ from llmdsim.rpc.calls import Method
 from llmdsim.rpc.pb import grpc_reflection_v1_pb2, grpc_reflection_v1alpha_pb2
 from llmdsim.rpc.pb.pool import POOL
 from llmdsim.web.errors import shown
-from llmdsim.web.turns import LONG_BODY
 from llmdsim.wire.grpc import Code
 from llmdsim.wire.request import Request
 
@@ -34,7 +33,7 @@ class Reflection:
     def methods(self) -> dict[str, Method]:
         """By name."""
         asks = self._pb.ServerReflectionRequest
-        return {"ServerReflectionInfo": Method(asks, self.info, streamed=True, endless=True, most=LONG_BODY)}
+        return {"ServerReflectionInfo": Method(asks, self.info, streamed=True, endless=True)}
 
     def info(self, request: Request) -> Callable[[Any], None]:
         """Answer questions as they come, each with one message."""

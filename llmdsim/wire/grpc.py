@@ -125,6 +125,11 @@ class Messages:
             del held[:end]
             yield self._decompressed(message) if compressed else message
 
+    @property
+    def more(self) -> bool:
+        """Whether anything has come behind the last message that was given."""
+        return bool(self._data)
+
     def end(self) -> None:
         """Nothing follows. Raises RpcError in the middle of a message."""
         if self._data:

@@ -12,12 +12,14 @@ from twisted.logger import capturedLogs
 
 from llmdsim.rpc.calls import Method
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
+from llmdsim.web.turns import LONG_BODY
 from llmdsim.wire.grpc import Code, Messages, frame
 from llmdsim.wire.request import Request
 from tests.rpc.client import SERVICE, Call, RpcClient
 from tests.web.rig import RankRig
 
 PATH = f"/{SERVICE}/HealthCheck".encode()
+EMBED = f"/{SERVICE}/Embed".encode()
 
 
 def called(
@@ -86,17 +88,39 @@ def test_messages_may_be_compressed() -> None:
 @pytest.mark.parametrize("compressed", [False, True])
 def test_messages_are_limited(compressed: bool) -> None:
     """Packed, a megabyte of zeros takes a kilobyte."""
-    for size, code in ((1 << 20, Code.OK), ((1 << 20) + 1, Code.RESOURCE_EXHAUSTED)):
+    for size, code in ((1 << 20, Code.INVALID_ARGUMENT), ((1 << 20) + 1, Code.RESOURCE_EXHAUSTED)):
         # A field that the message does not know, which is passed over.
-        field = b"\xfa\x01" + b"\xfc\xff\x3f"
-        message = field + bytes(size - len(field) if size == 1 << 20 else size)
+        field = b"\xfa\x01" + b"\xfb\xff\x3f"
+        message = field + bytes(size - len(field))
         headers: tuple[tuple[bytes, bytes], ...] = ()
         data = frame(message)
         if compressed:
             headers = ((b"grpc-encoding", b"gzip"),)
             data = b"\x01" + frame(gzip.compress(message))[1:]
-        call = called(data, headers, PATH, "--max-request-body-size-mb", "1")
-        assert call.code in ((Code.OK, Code.INTERNAL) if code is Code.OK else (code,)), call.message
+        call = called(data, headers, EMBED, "--max-request-body-size-mb", "1")
+        assert call.code is code, call.message
+
+
+def test_messages_that_say_little_are_short() -> None:
+    paths = RankRig().rank.calls.methods
+    assert len(paths) > 10
+    for path in paths.keys() - {EMBED, f"/{SERVICE}/Generate".encode()}:
+        for size, code in ((LONG_BODY, Code.INTERNAL), (LONG_BODY + 1, Code.RESOURCE_EXHAUSTED)):
+            call = called(frame(b"\x07" * size), (), path)
+            assert call.code is code, path
+
+
+def test_one_message_is_read_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    decompressed = Messages._decompressed
+    monkeypatch.setattr(
+        Messages, "_decompressed", lambda self, data: read.append(data) or decompressed(self, data)
+    )
+    message = gzip.compress(pb.HealthCheckRequest().SerializeToString())
+    call = called((b"\x01" + frame(message)[1:]) * 1000, ((b"grpc-encoding", b"gzip"),))
+    assert call.code is Code.UNIMPLEMENTED
+    assert call.message == "the method takes one message, and more came"
+    assert len(read) == 1
 
 
 def test_other_requests_on_the_connection_are_none() -> None:
