@@ -73,6 +73,8 @@ class HTTP2(Protocol):
         self._reading_call: Any = None
         self._out: list[bytes] = []
         self._out_size = 0
+        #: How many of these the client has asked for by frames that ask for nothing else.
+        self._out_idle = 0
         self._turn: Any = None
         #: What the first header block begins with.
         self._before_block = NO_TABLE
@@ -126,10 +128,8 @@ class HTTP2(Protocol):
         self._reading_call = self._goaway_call = self._linger_call = None
         streams = list(self.streams.values())
         self.streams.clear()
-        for stream in streams:
-            self._drop(stream)
-        for stream in streams:
-            self.lose(stream.request)
+        for request in [self._drop(stream) for stream in streams]:
+            self.lose(request)
 
     # --- IPushProducer, towards the transport's buffer
 
@@ -144,7 +144,7 @@ class HTTP2(Protocol):
         for stream in list(self.streams.values()):
             if self.write_paused:
                 return
-            if not stream.write_paused:
+            if stream.id in self.streams and not stream.write_paused:
                 stream.drained()
         self._answer_waiting()
 
@@ -155,29 +155,33 @@ class HTTP2(Protocol):
 
     def put(self, data: bytes) -> None:
         """Send bytes of whole frames by the end of the turn."""
-        if self._turn is None:
-            self.transport.write(data)
-            return
-        if not self._out:
-            self._turn.add(self)
+        turn = self._turn
+        if turn is not None and not self._out:
+            turn.add(self)
         self._out.append(data)
         self._out_size += len(data)
-        if self._out_size > MOST_OUT:
+        if turn is None or self._out_size > MOST_OUT:
             self.flush()
 
     def flush(self) -> None:
         """Send what `put` was given."""
         out, self._out, self._out_size = self._out, [], 0
+        idle, self._out_idle = self._out_idle, 0
         if out:
             # A client answers what it is sent, with windows at least.
-            self._allowance.earn(len(out))
+            self._allowance.earn(len(out) - idle)
             self.transport.write(b"".join(out))
+
+    def _put_idle(self, data: bytes) -> None:
+        """Send what earns a client nothing, as it could have it without end."""
+        self._out_idle += 1
+        self.put(data)
 
     def put_answers(self) -> None:
         """Send what h2 has to say."""
         data = self.h2.data_to_send()
         if data:
-            self.put(data)
+            self._put_idle(data)
 
     def put_headers(self, stream_id: int, block: bytes, end: bool) -> None:
         """Send a header block; with `end` it is one of trailers."""
@@ -243,8 +247,9 @@ class HTTP2(Protocol):
     def request_began(self, stream_id: int, head: RequestHead, complete: bool) -> None:
         """The head of a request has come, and with `complete` all of it."""
         if self._gone or len(self.streams) >= self._limits.streams:
-            self.put(frames.rst_stream(stream_id, ErrorCodes.REFUSED_STREAM))
+            self._put_idle(frames.rst_stream(stream_id, ErrorCodes.REFUSED_STREAM))
             self.h2.ended(stream_id, by_reset=True)
+            self.spend(1)
             return
         site = self.site
         stream = Stream(self, stream_id, self._window)
@@ -301,19 +306,20 @@ class HTTP2(Protocol):
 
     def data_came(self, stream: Stream, data: bytes, taken: int, ended: bool) -> None:
         """A piece of a body has come, which takes up so much of the windows; the last, if `ended`."""
+        request = stream.request
         stream.room -= taken
         if stream.complete or stream.room < 0:
             self.acknowledge(taken)
             stream.reset(ErrorCodes.STREAM_CLOSED if stream.complete else ErrorCodes.FLOW_CONTROL_ERROR)
-            self.lose(stream.request)
+            self.lose(request)
             return
         stream.heard = self.site.now
-        request = stream.request
         if request.finished:
             self.acknowledge(taken, stream)
         elif request.on_body is not None:
             stream.unacknowledged += taken
             request.on_body(data)
+            # What is not read must not be answered to without end.
             if not stream.write_paused:
                 stream.acknowledge()
         else:
@@ -348,6 +354,8 @@ class HTTP2(Protocol):
             self._request_ended(stream)
 
     def _request_ended(self, stream: Stream) -> None:
+        if stream.id not in self.streams:
+            return
         stream.complete = True
         request = stream.request
         if request.finished:
@@ -400,15 +408,20 @@ class HTTP2(Protocol):
 
     def stream_reset(self, stream: Stream) -> None:
         """The client has ended a stream at once."""
+        request = stream.request
         self.forget(stream, by_reset=True)
-        self.lose(stream.request)
+        self.lose(request)
 
-    def _drop(self, stream: Stream) -> None:
-        """Nothing more is sent or read on a stream."""
+    def _drop(self, stream: Stream) -> Request:
+        """Nothing more is sent or read on a stream; returns what was its request."""
+        request = stream.request
         stream.drop()
+        # The request knows the stream: together they would stay until Python looks for such pairs.
+        del stream.request
         self._blocked.pop(stream, None)
         self._waiting.pop(stream, None)
         self._let_go(stream)
+        return request
 
     def _let_go(self, stream: Stream) -> None:
         """Hold the body of a request no longer."""
@@ -464,7 +477,7 @@ class HTTP2(Protocol):
 
     def pong(self, data: bytes) -> None:
         """The client wants an answer, to see that there is somebody."""
-        self.put(frames.ping(data, frames.ACK))
+        self._put_idle(frames.ping(data, frames.ACK))
 
     # --- ends
 

@@ -98,7 +98,11 @@ class FrameReader:
                 stream_id &= LARGEST_WINDOW
                 if kind == RST_STREAM:
                     idle += RESET
-                elif kind > HEADERS or (kind == DATA and not length and not flags & END_STREAM):
+                elif (
+                    kind > HEADERS
+                    or (kind == DATA and not length and not flags & END_STREAM)
+                    or (kind == DATA and stream_id not in self._streams)
+                ):
                     idle += 1
                 begin, at = at, end
                 if (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -192,6 +195,50 @@ def test_a_request_reset_with_its_head_is_not_answered() -> None:
 
 
 # --- limits
+
+
+def test_a_length_that_is_told_twice_is_one() -> None:
+    client = H2Client(Server(whole))
+    client.h2.config.validate_outbound_headers = False
+    for told, body in (((b"5", b"5"), b"hello"), ((b"5", b"05"), b"hello")):
+        stream = client.begin(b"/x", b"POST", [(b"content-length", length) for length in told], end=False)
+        client.send(stream, body)
+        assert client.flush().answers[stream].body == b"POST /x " + body
+
+
+@pytest.mark.parametrize("end", ["answered", "answered early", "reset", "disconnected", "refused", "cut"])
+def test_nothing_is_left_of_a_stream_that_is_over(end: str) -> None:
+    """Not for Python's collector either, which may be long in coming while bodies are large."""
+    server = Server(limits=Limits(body_size=1000))
+    client = H2Client(server)
+    late = end in ("answered early", "refused")
+    stream = client.begin(b"/", b"POST", end=False)
+    gc.disable()
+    try:
+        client.send(stream, b"x" * (1001 if end == "refused" else 10), end=not late)
+        client.flush()
+        (kept,) = client.client.protocol.streams.values()
+        request = kept.request
+        match end:
+            case "answered" | "answered early":
+                request.respond(200, b"")
+            case "reset":
+                client.h2.reset_stream(stream)
+            case "disconnected":
+                client.client.rst()
+            case "cut":
+                request.start(200, b"text/plain")
+                request.channel.transport.abortConnection()
+        if end != "disconnected":
+            client.flush()
+        server.wait(2 * LINGER_SECONDS)
+        gone = weakref.ref(request)
+        server.requests.clear()
+        server.lost.clear()
+        del kept, request
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_headers_are_limited() -> None:

@@ -21,7 +21,9 @@ from twisted.logger import capturedLogs
 
 from llmdsim.wire.http2.allowance import BURST, PER_SECOND, Allowance
 from llmdsim.wire.http2.connection import MOST_FRAMES
-from llmdsim.wire.http2.frames import PREFACE
+from llmdsim.wire.http2.frames import PREFACE, headers
+from llmdsim.wire.http2.heads import encoded
+from llmdsim.wire.limits import Limits
 from llmdsim.wire.request import Request
 from tests.wire.channel import Server, whole
 from tests.wire.http2.client import H2Client
@@ -34,6 +36,7 @@ FLOODS: dict[str, Frame] = {
     "window of a stream": WindowUpdateFrame(1, window_increment=1),
     "nothing": DataFrame(1, b""),
     "reset again": RstStreamFrame(3),
+    "data after a reset": DataFrame(3, b"x"),
 }
 
 
@@ -71,6 +74,20 @@ def test_requests_taken_back_at_once_end_the_connection() -> None:
     client._receive()
     assert client.goaways[-1][1] == ErrorCodes.ENHANCE_YOUR_CALM
     assert len(server.requests) <= BURST // 4
+
+
+def test_requests_beyond_the_limit_end_the_connection_in_time() -> None:
+    server = Server(limits=Limits(streams=1))
+    client = H2Client(server)
+    client.begin()
+    client.flush()
+    block = encoded([(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"sim")])
+    for refused in range(2 * BURST):
+        if client.client.fate != "open":
+            break
+        client.client.send(headers(2 * refused + 3, block, True, 16384))
+    assert abs(refused - BURST) < 10
+    assert b"too many frames" in client.client.received[-60:]
 
 
 def test_clients_that_change_their_minds_now_and_then_are_served() -> None:

@@ -8,9 +8,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmdsim.wire.http2 import connection as connection_module
+from llmdsim.wire.http2.state import CONNECTION_WINDOW, STREAM_WINDOW
 from llmdsim.wire.request import Request
 from tests.wire.channel import Server, whole
 from tests.wire.http2.client import H2Client
+
+
+class Echo:
+    """Calls that send back what comes, as it comes."""
+
+    def takes(self, request: Request) -> bool:
+        return True
+
+    takes_pieces = takes
+
+    def handle(self, request: Request) -> None:
+        def echo(data: bytes | None) -> None:
+            if data is None:
+                request.finish()
+            else:
+                request.send(data)
+
+        request.start(200, b"application/grpc")
+        request.on_body = echo
+
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        raise AssertionError
+
+
+def send_all(client: H2Client, stream: int) -> int:
+    """Send as much as the stream's window takes; returns how much that was."""
+    sent = 0
+    while client.h2.local_flow_control_window(stream) and sent < 10**8:
+        size = min(client.h2.local_flow_control_window(stream), 16384)
+        client.h2.send_data(stream, b"x" * size)
+        client.flush()
+        sent += size
+    return sent
 
 
 def large(request: Request) -> None:
@@ -125,36 +159,12 @@ def test_requests_wait_while_too_much_is_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_a_piecewise_reader_does_not_answer_is_not_acknowledged() -> None:
-    class Echo:
-        def takes(self, request: Request) -> bool:
-            return True
-
-        takes_pieces = takes
-
-        def handle(self, request: Request) -> None:
-            def echo(data: bytes | None) -> None:
-                if data is None:
-                    request.finish()
-                else:
-                    request.send(data)
-
-            request.start(200, b"application/grpc")
-            request.on_body = echo
-
-        def refuse(self, request: Request, status: int, message: str) -> None:
-            raise AssertionError
-
     server = Server()
     server.site.calls = Echo()
     client = H2Client(server, acknowledges=False, window=1000)
     stream = client.begin(method=b"POST", end=False)
     client.flush()
-    sent = 0
-    while client.h2.local_flow_control_window(stream) and sent < 10**8:
-        size = min(client.h2.local_flow_control_window(stream), 16384)
-        client.h2.send_data(stream, b"x" * size)
-        client.flush()
-        sent += size
+    sent = send_all(client, stream)
     # What was sent is a window's worth, and is all that is kept.
     assert sent < 3 << 20
     assert client.client.protocol.kept <= sent
@@ -219,3 +229,44 @@ def test_every_body_arrives_whole_however_windows_open(data: st.DataObject) -> N
     assert all(client.answers[stream].ended for stream in streams)
     protocol = client.client.protocol
     assert (protocol.kept, protocol.streams, protocol._blocked, protocol.h2.streams) == (0, {}, {}, {})
+
+
+@pytest.mark.parametrize("stalled", ["windows", "the connection"])
+def test_a_client_that_reads_on_can_send_on(stalled: str) -> None:
+    server = Server()
+    server.site.calls = Echo()
+    if stalled == "windows":
+        client = H2Client(server, acknowledges=False, window=1000)
+    else:
+        client = H2Client(server, window=10**8)
+        client.open_window(10**8)
+        client.client.protocol.pauseProducing()
+    stream = client.begin(method=b"POST", end=False)
+    client.flush()
+    sent = send_all(client, stream)
+    assert client.h2.local_flow_control_window(stream) == 0
+    if stalled == "windows":
+        client.open_window(10**8, stream)
+        client.open_window(10**8)
+    else:
+        client.client.protocol.resumeProducing()
+    client.flush()
+    assert client.h2.local_flow_control_window(stream) >= sent // 2
+    client.h2.send_data(stream, b"end", end_stream=True)
+    client.flush()
+    assert client.answers[stream].body == b"x" * sent + b"end"
+    assert client.answers[stream].ended
+
+
+def test_streams_that_are_over_take_nothing_of_the_connections_window() -> None:
+    server = Server()
+    server.site.calls = Echo()
+    client = H2Client(server, acknowledges=False, window=1000)
+    for _ in range(40):
+        stream = client.begin(method=b"POST", end=False)
+        client.flush()
+        assert send_all(client, stream) == STREAM_WINDOW
+        client.h2.reset_stream(stream)
+        client.flush()
+    assert client.h2.outbound_flow_control_window > CONNECTION_WINDOW // 2
+    assert client.client.protocol.kept == 0
