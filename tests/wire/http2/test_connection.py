@@ -451,8 +451,14 @@ def test_a_client_that_does_not_answer_is_waited_for_a_second() -> None:
     server = Server()
     client = H2Client(server)
     server.site.close_idle()
+    # What it is sent is read here, and not answered.
+    server.wait(GOAWAY_SECONDS - 0.25)
+    client._receive()
+    assert client.goaways == [(2**31 - 1, 0)]
     assert client.client.fate == "open"
-    server.wait(GOAWAY_SECONDS)
+    server.wait(0.25)
+    client._receive()
+    assert client.goaways[1:] == [(0, 0)]
     server.wait(4)
     assert client.client.fate != "open"
 
