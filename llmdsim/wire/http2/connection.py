@@ -155,13 +155,14 @@ class HTTP2(Protocol):
 
     def put(self, data: bytes) -> None:
         """Send bytes of whole frames by the end of the turn."""
-        turn = self._turn
-        if turn is not None and not self._out:
-            turn.add(self)
-        self._out.append(data)
+        out = self._out
+        out.append(data)
         self._out_size += len(data)
-        if turn is None or self._out_size > MOST_OUT:
+        if self._turn is None or self._out_size > MOST_OUT:
             self.flush()
+        elif len(out) == 1:
+            # This may end the turn at once.
+            self._turn.add(self)
 
     def flush(self) -> None:
         """Send what `put` was given."""

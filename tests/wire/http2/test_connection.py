@@ -17,6 +17,7 @@ from llmdsim.wire.http2.frames import PREFACE
 from llmdsim.wire.limits import LINGER_SECONDS, MAX_HEADERS, Limits
 from llmdsim.wire.request import Request
 from llmdsim.wire.sniffing import Sniffing
+from llmdsim.wire.transport import Turn
 from tests.wire.channel import Server, get, streamed, whole
 from tests.wire.http2.client import H2Client
 
@@ -540,3 +541,14 @@ def test_clients_for_whom_goaway_is_the_end_can_read_up_to_it() -> None:
     assert found[-4:] == ["DataReceived", "StreamEnded", "PingReceived", "ConnectionTerminated"]
     server.wait(GOAWAY_SECONDS)
     assert client.fate == "half-closed"
+
+
+def test_the_connection_that_ends_a_turn_is_sent_to_with_the_others() -> None:
+    server, turn = Server(whole), Turn()
+    clients = [H2Client(server) for _ in range(Turn.MOST)]
+    for client in clients:
+        client.client.protocol._turn = turn
+    streams = [client.flush_begin() for client in clients]
+    turn.end()
+    for client, stream in zip(clients, streams, strict=True):
+        assert client.flush().answers[stream].ended
