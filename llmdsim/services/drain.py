@@ -92,6 +92,8 @@ class Drain(Service):
         )
         for rank in self._ranks:
             rank.context.draining = True
+        for site in self._sites:
+            site.send_calls_elsewhere()
         if self._crew is not None:
             self._crew.drain(at_once=bool(exit_code))
         self._deadline = self._clock.seconds() + timeout

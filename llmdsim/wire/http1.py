@@ -311,6 +311,9 @@ class HTTP1(Protocol):
         """Whether there is a request to answer, or an answer that is not wholly sent."""
         return not self._all_sent and bool(self._closing or self._current or self._found or self.write_paused)
 
+    def send_calls_elsewhere(self) -> None:
+        """There are none."""
+
     def close_if_idle(self) -> None:
         """End the connection, after its response where it is in the middle of a request."""
         if self._current is not None:

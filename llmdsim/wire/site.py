@@ -38,6 +38,9 @@ class Connection(Protocol):
     def check_time(self, now: float, patience: float) -> None:
         """End what has been silent for `patience` seconds."""
 
+    def send_calls_elsewhere(self) -> None:
+        """Have a client of gRPC, if it is one, make its next calls over another connection."""
+
     def close_if_idle(self) -> None:
         """End the connection, after what it is in the middle of."""
 
@@ -146,6 +149,11 @@ class Site(Factory):
             self._sweep.stop()
         for connection in list(self.connections):
             connection.close()
+
+    def send_calls_elsewhere(self) -> None:
+        """Have clients of gRPC make their next calls over other connections; those under way go on."""
+        for connection in list(self.connections):
+            connection.send_calls_elsewhere()
 
     def close_idle(self) -> None:
         """End connections that are between requests, and the others after their response."""

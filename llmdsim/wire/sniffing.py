@@ -82,3 +82,6 @@ class Sniffing(Protocol):
         close_outright(self.transport)
 
     close_if_idle = close
+
+    def send_calls_elsewhere(self) -> None:
+        """There are none."""

@@ -76,19 +76,18 @@ def test_calls_that_run_or_wait_finish_and_new_ones_are_unavailable(
     running, waiting = generate(caller, stream=stream), generate(caller, stream=stream)
     assert (rig.rank.stats.running, rig.rank.stats.waiting) == (1, 1)
     rig.kill()
-    assert caller.h2.goaways == []
     asked = pb.EmbedRequest(tokenized=pb.TokenizedInput(input_ids=[1]))
     for refused in (generate(newcomer), RpcClient(rig).call("Embed", asked, pb.EmbedResponse)):
         assert (refused.code, refused.message) == (Code.UNAVAILABLE, "The server is shutting down.")
     wait(rig, 1, caller, newcomer)
     assert newcomer.h2.goaways == [GOING, (1, 0)], "it had better go elsewhere"
     assert newcomer.h2.client.fate != "open"
+    assert caller.h2.goaways == [GOING, (3, 0)]
     wait(rig, 4.5, caller)
-    assert caller.h2.goaways == [], "as connections of HTTP/1 are kept"
+    assert caller.h2.client.fate == "open", "what it has under way goes on"
     assert rig.reactor.stops == 0
     wait(rig, 0.75, caller)
     assert ends(running) == ends(waiting) == [(0, "length")]
-    assert caller.h2.goaways == [GOING, (3, 0)]
     assert caller.h2.client.fate != "open"
     wait(rig, LAST)
     assert rig.reactor.stops == 1
@@ -235,3 +234,21 @@ def test_probes_go_on_over_their_connections(monkeypatch: pytest.MonkeyPatch) ->
     wait(rig, 1, caller, prober, scraper)
     assert rig.reactor.stops == 1
     assert prober.h2.goaways[0] == scraper.goaways[0] == GOING
+
+
+def test_callers_are_told_as_a_drain_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DrainRig(monkeypatch, "--inter-token-latency", "1s")
+    caller, reader, mixed = RpcClient(rig), http2(rig), RpcClient(rig)
+    call = generate(caller, 4)
+    stream = chat(reader, stream=True, max_tokens=4)
+    other = generate(mixed, 4)
+    of_http = chat(mixed.h2, stream=True, max_tokens=4)
+    rig.kill()
+    wait(rig, 0.25, caller, reader, mixed)
+    assert caller.h2.goaways[0] == GOING
+    # Their clients may take it for the end of all streams.
+    assert (reader.goaways, mixed.h2.goaways) == ([], [])
+    wait(rig, 5, caller, reader, mixed)
+    assert ends(call) == ends(other) == [(0, "length")]
+    assert stream.ended
+    assert of_http.ended

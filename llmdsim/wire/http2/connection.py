@@ -89,6 +89,8 @@ class HTTP2(Protocol):
         self._heard = site.now
         #: No more requests are welcome; and those begun from now on are not even answered.
         self._going = self._gone = False
+        #: Whether it has been used for calls of gRPC.
+        self._has_calls = False
         #: No more are once those under way are answered.
         self._leaving = False
         self._goaway_call: Any = None
@@ -264,6 +266,7 @@ class HTTP2(Protocol):
             stream.request = request = known.__copy__()  # type: ignore[attr-defined]
             request.channel = stream
             stream.is_call = request.route is grpc.ROUTE
+        self._has_calls |= stream.is_call
         if site.closing:
             self.close_if_idle()
         if complete:
@@ -590,6 +593,11 @@ class HTTP2(Protocol):
         """Whether there is a request to answer, or an answer that is not wholly sent."""
         # Requests that have come in part are none yet.
         return self.write_paused or self.kept > 0 or any(stream.complete for stream in self.streams.values())
+
+    def send_calls_elsewhere(self) -> None:
+        """Have a client of gRPC make its next calls over another connection."""
+        if self._has_calls and all(stream.is_call for stream in self.streams.values()):
+            self.close_after_streams()
 
     def close_if_idle(self) -> None:
         """End the connection, after the responses to requests that have come."""
