@@ -154,6 +154,16 @@ class StreamedChoice:
         stream = self._stream
         request = stream.request
         finish_reason = sequence.finish_reason
+        plain = self._plain
+        if plain is not None and finish_reason is None and 0 < self.written < sequence.revealed:
+            # Nearly every token.
+            start, stop = self.written, sequence.revealed
+            if stop - start <= self.portion and not request.finished and not request.channel.write_paused:
+                self.written = stop
+                reply = sequence.reply
+                assert reply is not None
+                request.send(plain(reply, start, stop))
+                return
         if finish_reason == "error":
             stream.fail(sequence)
             return
@@ -174,10 +184,6 @@ class StreamedChoice:
         self.written = stop
         if finish_reason is not None and stop == due:
             stream.put_last(stream.frames.render(self._index, sequence, start, stop, True), sequence)
-        elif start > 0 and self._plain is not None:
-            reply = sequence.reply
-            assert reply is not None
-            request.send(self._plain(reply, start, stop))
         else:
             stream.put(stream.frames.render(self._index, sequence, start, stop, False))
         if stop != due:

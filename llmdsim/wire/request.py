@@ -99,6 +99,8 @@ class Request(msgspec.Struct, eq=False, weakref=True):
     #: The client left before the response was complete.
     lost: bool = False
     _chunked: bool = False
+    #: Pieces of the stream are sent as they are: HTTP/2 frames them.
+    _raw: bool = False
 
     def __post_init__(self) -> None:
         target, _, self.query = self.uri.partition(b"?")
@@ -140,6 +142,8 @@ class Request(msgspec.Struct, eq=False, weakref=True):
         elif self.clientproto == b"HTTP/1.1":
             self._chunked = True
             lines += b"transfer-encoding: chunked\r\n"
+        elif self.method != b"HEAD":
+            self._raw = True
         data = self._head(status, lines)
         if first:
             data += self._frame(first)
@@ -151,10 +155,14 @@ class Request(msgspec.Struct, eq=False, weakref=True):
 
     def send(self, data: bytes) -> None:
         """Send a piece of the started stream; an empty one, which would end it, is not sent."""
-        if not self.finished and data:
-            framed = self._frame(data)
-            if framed:
-                self.channel.write(framed)
+        if self.finished or not data:
+            return
+        if self._raw:
+            self.channel.write(data)
+            return
+        framed = self._frame(data)
+        if framed:
+            self.channel.write(framed)
 
     def finish(self, last: bytes = b"") -> None:
         """Send the last piece of the started stream, if any, and end it."""

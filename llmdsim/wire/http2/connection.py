@@ -39,6 +39,9 @@ MOST_FRAMES = 64
 #: Bytes that wait for the end of the turn at most.
 MOST_OUT = 1 << 16
 
+#: The same of small frames.
+MOST_SMALL = 256
+
 #: Bytes kept for windows to open, beyond which no further request is answered.
 MOST_KEPT = 64 << 20
 
@@ -138,10 +141,14 @@ class HTTP2(Protocol):
     def pauseProducing(self) -> None:
         """The client does not read as fast as we write."""
         self.write_paused = True
+        for stream in self.streams.values():
+            stream.connection_paused(True)
 
     def resumeProducing(self) -> None:
         """What was buffered has been sent."""
         self.write_paused = False
+        for stream in self.streams.values():
+            stream.connection_paused(False)
         self._push()
         for stream in list(self.streams.values()):
             if self.write_paused:
@@ -165,6 +172,16 @@ class HTTP2(Protocol):
         elif len(out) == 1:
             # This may end the turn at once.
             self._turn.add(self)
+
+    def put_small(self, data: bytes) -> None:
+        """The same for a small frame, of which nearly all are: they are counted, not added up."""
+        out = self._out
+        out.append(data)
+        count = len(out)
+        if count == 1 and self._turn is not None:
+            self._turn.add(self)
+        elif count > MOST_SMALL or self._turn is None:
+            self.flush()
 
     def flush(self) -> None:
         """Send what `put` was given."""

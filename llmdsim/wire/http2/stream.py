@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from llmdsim.wire.http2.connection import HTTP2
 
 
+#: Bytes of data that are a frame, however small a client has frames be, and few enough that many may wait.
+SMALL = 4096
+
+
 class Stream:
     """It is given the head as HTTP/1 has it and then the body, unframed.
 
@@ -30,6 +34,7 @@ class Stream:
         "_head_sent",
         "_kept",
         "_linger_call",
+        "_open",
         "_over",
         "body",
         "complete",
@@ -41,6 +46,7 @@ class Stream:
         "room",
         "unacknowledged",
         "window",
+        "write_paused",
     )
 
     def __init__(self, connection: HTTP2, stream_id: int, window: int) -> None:
@@ -52,6 +58,10 @@ class Stream:
         self.room = STREAM_WINDOW
         self._data_head = frames.data_head(stream_id)
         self._head_sent = False
+        #: The head is sent, and data follows as far as windows go.
+        self._open = False
+        #: Nothing should be sent for now: something is kept, or the connection is not read.
+        self.write_paused = connection.write_paused
         #: The response is written, and is to end when what is kept has been sent.
         self._over = False
         self._kept = bytearray()
@@ -75,11 +85,6 @@ class Stream:
         return self
 
     @property
-    def write_paused(self) -> bool:
-        """Nothing should be sent for now."""
-        return bool(self._kept) or self._connection.write_paused
-
-    @property
     def peer(self) -> str:
         """The client's address and port, or `unix`."""
         return self._connection.peer
@@ -95,30 +100,30 @@ class Stream:
 
     def write(self, data: bytes) -> None:
         """Send `data` in this turn, as far as windows allow."""
-        if self._over:
+        if self._open:
+            size = len(data)
+            h2 = self._h2
+            if size <= self.window and size <= h2.outbound_flow_control_window and size <= SMALL:
+                self.window -= size
+                h2.outbound_flow_control_window -= size
+                self._connection.put_small(size.to_bytes(3, "big") + self._data_head + data)
+                return
+        elif self._over:
             return
         connection = self._connection
         if not self._head_sent:
             self._head_sent = True
             head, _, data = data.partition(b"\r\n\r\n")
             connection.put_headers(self.id, block_of(head), False)
-            if not data:
-                return
-        size = len(data)
-        h2 = self._h2
-        if (
-            self._kept
-            or size > self.window
-            or size > h2.outbound_flow_control_window
-            or size > h2.max_outbound_frame_size
-        ):
-            self._kept += data
-            connection.kept += size
-            connection.wait_for_window(self)
+            self._open = True
+            if data:
+                self.write(data)
             return
-        self.window -= size
-        h2.outbound_flow_control_window -= size
-        connection.put(size.to_bytes(3, "big") + self._data_head + data)
+        self._open = False
+        self._kept += data
+        self.write_paused = True
+        connection.kept += len(data)
+        connection.wait_for_window(self)
 
     write_soon = write
 
@@ -129,6 +134,7 @@ class Stream:
         if connection.streams.get(self.id) is not self:
             return
         self._over = True
+        self._open = False
         self.acknowledge()
         if request.lost:
             # Cut off; where the protocol cannot tell, this looks like an end. Other streams go on.
@@ -167,11 +173,18 @@ class Stream:
         del self._kept[:size]
         if self._kept:
             return True
+        self.write_paused = connection.write_paused
         if self._over:
             self._end()
-        elif not connection.write_paused:
+            return False
+        self._open = True
+        if not connection.write_paused:
             self.drained()
         return False
+
+    def connection_paused(self, paused: bool) -> None:
+        """The connection is not read from any more, or is again."""
+        self.write_paused = paused or bool(self._kept)
 
     def drained(self) -> None:
         """The client reads again."""
@@ -195,6 +208,7 @@ class Stream:
     def drop(self) -> None:
         """It is over: nothing of what is kept will be sent."""
         self._over = True
+        self._open = False
         connection = self._connection
         if self.unacknowledged:
             connection.acknowledge(self.unacknowledged)
