@@ -18,7 +18,7 @@ log = Logger()
 #: How far apart passes are kept, in seconds: a little for each running sequence, and never much. A pass costs
 #: more than the tokens in it when each has one to itself; with absolute deadlines lateness does not add up.
 SPACING_PER_SEQUENCE = 10e-6
-MOST_SPACING = 1e-3
+MOST_SPACING = 2e-3
 
 
 class EngineDriver:

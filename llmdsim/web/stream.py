@@ -154,22 +154,23 @@ class StreamedChoice:
         stream = self._stream
         request = stream.request
         finish_reason = sequence.finish_reason
-        plain = self._plain
-        if plain is not None and finish_reason is None and 0 < self.written < sequence.revealed:
+        start, plain = self.written, self._plain
+        if start > 0 and plain is not None and finish_reason is None:
             # Nearly every token.
-            start, stop = self.written, sequence.revealed
-            if stop - start <= self.portion and not request.finished and not request.channel.write_paused:
+            stop = sequence.revealed
+            channel = request.channel
+            if 0 < stop - start <= self.portion and not request.finished and not channel.write_paused:
                 self.written = stop
-                reply = sequence.reply
-                assert reply is not None
-                request.send(plain(reply, start, stop))
+                if request.unframed:
+                    channel.write(plain(sequence.reply, start, stop))  # type: ignore[arg-type]
+                else:
+                    request.send(plain(sequence.reply, start, stop))  # type: ignore[arg-type]
                 return
         if finish_reason == "error":
             stream.fail(sequence)
             return
         if request.finished:
             return
-        start = self.written
         due = sequence.revealed
         if self._interval > 1 and finish_reason is None:
             due = last_end(due, self._interval)

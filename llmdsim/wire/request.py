@@ -99,8 +99,8 @@ class Request(msgspec.Struct, eq=False, weakref=True):
     #: The client left before the response was complete.
     lost: bool = False
     _chunked: bool = False
-    #: Pieces of the stream are sent as they are: HTTP/2 frames them.
-    _raw: bool = False
+    #: Pieces of the started stream go to the channel as they are: HTTP/2 frames them.
+    unframed: bool = False
 
     def __post_init__(self) -> None:
         target, _, self.query = self.uri.partition(b"?")
@@ -143,7 +143,7 @@ class Request(msgspec.Struct, eq=False, weakref=True):
             self._chunked = True
             lines += b"transfer-encoding: chunked\r\n"
         elif self.method != b"HEAD":
-            self._raw = True
+            self.unframed = True
         data = self._head(status, lines)
         if first:
             data += self._frame(first)
@@ -155,14 +155,10 @@ class Request(msgspec.Struct, eq=False, weakref=True):
 
     def send(self, data: bytes) -> None:
         """Send a piece of the started stream; an empty one, which would end it, is not sent."""
-        if self.finished or not data:
-            return
-        if self._raw:
-            self.channel.write(data)
-            return
-        framed = self._frame(data)
-        if framed:
-            self.channel.write(framed)
+        if not self.finished and data:
+            framed = self._frame(data)
+            if framed:
+                self.channel.write(framed)
 
     def finish(self, last: bytes = b"") -> None:
         """Send the last piece of the started stream, if any, and end it."""

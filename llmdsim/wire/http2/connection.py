@@ -177,10 +177,12 @@ class HTTP2(Protocol):
         """The same for a small frame, of which nearly all are: they are counted, not added up."""
         out = self._out
         out.append(data)
-        count = len(out)
-        if count == 1 and self._turn is not None:
-            self._turn.add(self)
-        elif count > MOST_SMALL or self._turn is None:
+        if len(out) == 1:
+            if self._turn is None:
+                self.flush()
+            else:
+                self._turn.add(self)
+        elif len(out) > MOST_SMALL:
             self.flush()
 
     def flush(self) -> None:
