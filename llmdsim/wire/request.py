@@ -210,8 +210,7 @@ class Request(msgspec.Struct, eq=False, weakref=True):
         if self.finished:
             return
         self.finished = self.lost = True
-        on_lost = self.on_lost
-        self.on_lost = self.on_drain = self.on_failure = self.on_body = None
+        on_lost, self.on_lost, self.on_drain, self.on_failure = self.on_lost, None, None, None
         if on_lost is not None:
             on_lost()
 

@@ -39,9 +39,6 @@ MOST_FRAMES = 64
 #: Bytes that wait for the end of the turn at most.
 MOST_OUT = 1 << 16
 
-#: The same of small frames.
-MOST_SMALL = 256
-
 #: Bytes kept for windows to open, beyond which no further request is answered.
 MOST_KEPT = 64 << 20
 
@@ -173,18 +170,6 @@ class HTTP2(Protocol):
             # This may end the turn at once.
             self._turn.add(self)
 
-    def put_small(self, data: bytes) -> None:
-        """The same for a small frame, of which nearly all are: they are counted, not added up."""
-        out = self._out
-        out.append(data)
-        if len(out) == 1:
-            if self._turn is None:
-                self.flush()
-            else:
-                self._turn.add(self)
-        elif len(out) > MOST_SMALL:
-            self.flush()
-
     def flush(self) -> None:
         """Send what `put` was given."""
         out, self._out, self._out_size = self._out, [], 0
@@ -215,8 +200,7 @@ class HTTP2(Protocol):
     def wait_for_window(self, stream: Stream) -> None:
         """Have `stream` send what it keeps, as soon as windows allow."""
         self._blocked[stream] = None
-        if not self._pushing:
-            self._push()
+        self._push()
 
     def _push(self) -> None:
         """Send what is kept, a frame of each stream in turn."""
@@ -333,8 +317,8 @@ class HTTP2(Protocol):
         stream.room -= taken
         if stream.complete or stream.room < 0:
             self.acknowledge(taken)
-            stream.reset(ErrorCodes.STREAM_CLOSED if stream.complete else ErrorCodes.FLOW_CONTROL_ERROR)
-            self.lose(request)
+            code = ErrorCodes.STREAM_CLOSED if stream.complete else ErrorCodes.FLOW_CONTROL_ERROR
+            stream.break_off(code)
             return
         stream.heard = self.site.now
         if request.finished:
@@ -390,8 +374,7 @@ class HTTP2(Protocol):
         length = request.headers.get(b"content-length")
         if length is not None:
             if int(length) != len(stream.body):
-                stream.reset(ErrorCodes.PROTOCOL_ERROR)
-                self.lose(request)
+                stream.break_off(ErrorCodes.PROTOCOL_ERROR)
                 return
             request.content_length = len(stream.body)
         self._waiting[stream] = None

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 #: Heads that are known at most, and bytes of one.
 _MOST_KNOWN, _LONGEST_KNOWN = 64, 2048
 
-
 #: Length, in two pieces, kind, flags and stream.
 _head = Struct(">HBBBI").unpack_from
 
@@ -98,10 +97,9 @@ class FrameReader:
                 stream_id &= LARGEST_WINDOW
                 if kind == RST_STREAM:
                     idle += RESET
-                elif (
-                    kind > HEADERS
-                    or (kind == DATA and not length and not flags & END_STREAM)
-                    or (kind == DATA and stream_id not in self._streams)
+                elif kind > HEADERS or (
+                    kind == DATA
+                    and (stream_id not in self._streams or (not length and not flags & END_STREAM))
                 ):
                     idle += 1
                 begin, at = at, end
@@ -223,9 +221,9 @@ class FrameReader:
         if stream is None:
             return False
         if not size:
-            stream.reset(ErrorCodes.PROTOCOL_ERROR)
+            stream.break_off(ErrorCodes.PROTOCOL_ERROR)
         elif stream.window + size > LARGEST_WINDOW:
-            stream.reset(ErrorCodes.FLOW_CONTROL_ERROR)
+            stream.break_off(ErrorCodes.FLOW_CONTROL_ERROR)
         else:
             stream.window += size
             if stream.write_paused:

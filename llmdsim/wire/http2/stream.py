@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from llmdsim.wire.http2.connection import HTTP2
 
 
-#: Bytes of data that are a frame, however small a client has frames be, and few enough that many may wait.
-SMALL = 4096
-
-
 class Stream:
     """It is given the head as HTTP/1 has it and then the body, unframed.
 
@@ -103,10 +99,10 @@ class Stream:
         if self._open:
             size = len(data)
             h2 = self._h2
-            if size <= self.window and size <= h2.outbound_flow_control_window and size <= SMALL:
+            if size <= self.window and size <= h2.outbound_flow_control_window and size <= frames.LARGEST:
                 self.window -= size
                 h2.outbound_flow_control_window -= size
-                self._connection.put_small(size.to_bytes(3, "big") + self._data_head + data)
+                self._connection.put(size.to_bytes(3, "big") + self._data_head + data)
                 return
         elif self._over:
             return
@@ -204,6 +200,12 @@ class Stream:
         if not connection.closing:
             connection.put(frames.rst_stream(self.id, code))
         connection.forget(self, by_reset=True)
+
+    def break_off(self, code: ErrorCodes) -> None:
+        """End it at once, for a fault of the client's, who has nothing more of it."""
+        request = self.request
+        self.reset(code)
+        self._connection.lose(request)
 
     def drop(self) -> None:
         """It is over: nothing of what is kept will be sent."""

@@ -176,6 +176,21 @@ def test_what_a_piecewise_reader_does_not_answer_is_not_acknowledged() -> None:
     assert client.answers[stream].ended
 
 
+@pytest.mark.parametrize("size", [0, 2**31 - 1])
+def test_a_window_that_cannot_be_ends_its_stream_and_what_that_led_to(size: int) -> None:
+    server = Server()
+    client = H2Client(server)
+    first, second = client.begin(), client.begin()
+    client.flush()
+    update = size.to_bytes(4, "big")
+    client.client.send(b"\0\0\4\x08\0" + first.to_bytes(4, "big") + update)
+    client.flush()
+    assert client.answers[first].reset is not None
+    assert server.lost == [server.requests[0]]
+    whole(server.requests[1])
+    assert client.flush().answers[second].ended
+
+
 def test_padding_counts() -> None:
     server = Server(whole)
     client = H2Client(server)
