@@ -1,7 +1,9 @@
 """A real daemon in a process of its own, on a free port of the loopback, and proof that it ended well."""
 
 import contextlib
+import itertools
 import os
+import random
 import re
 import signal
 import socket
@@ -9,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -27,26 +29,42 @@ PATIENCE = 20.0
 #: What the output of a daemon that ran well has nothing of.
 COMPLAINTS = ("Traceback", "Unhandled", " ERROR ", " CRITICAL ", '"level":"ERROR"', '"level":"CRITICAL"')
 
+
+def _starts() -> Iterator[int]:
+    """First ports in turn, each worker's its own.
+
+    None of them is among those that systems give to clients, on Linux from 32,768, and elsewhere from 49,152:
+    any of these may be taken between its choice and its use.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+    mine = range(20000 + worker * PORTS_IN_A_ROW, 32000, WORKERS * PORTS_IN_A_ROW)
+    at = random.randrange(len(mine))
+    return itertools.cycle([*mine[at:], *mine[:at]])
+
+
+#: Ports in a row that a test may ask for, and workers that have ports of their own.
+PORTS_IN_A_ROW, WORKERS = 8, 16
+
+_STARTS = _starts()
+
 _OURS = re.compile(r"SIM_|POD_|VLLM_|PYTHONHASHSEED|LISTEN_|.*_proxy$", re.IGNORECASE)
 
 
-def free_port(family: socket.AddressFamily = socket.AF_INET) -> int:
+def free_port() -> int:
     """A port nobody listens on just now."""
-    with socket.socket(family) as probe:
-        probe.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)
 
 
 def free_ports(count: int) -> int:
     """The first of so many ports in a row that nobody listens on just now."""
+    assert count <= PORTS_IN_A_ROW
     while True:
-        first = free_port()
+        first = next(_STARTS)
         try:
             with contextlib.ExitStack() as held:
                 for port in range(first, first + count):
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-        except (OSError, OverflowError):
+                    held.enter_context(socket.socket()).bind(("0.0.0.0", port))
+        except OSError:
             continue
         return first
 

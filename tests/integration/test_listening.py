@@ -55,7 +55,7 @@ def test_a_host_is_the_only_address(host: str, other: str) -> None:
 @needs_ipv6
 def test_endpoints_replace_the_port(tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
-    six = free_port(socket.AF_INET6)
+    six = free_port()
     flags = ("--listen", f"unix:{path}", f"tcp6:{six}:interface=\\:\\:1")
     # 8000, the default, may be anybody's; what matters is that nothing but these two is announced.
     with Daemon(*flags, port=six, host="::1") as daemon:
