@@ -8,7 +8,7 @@ from llmdsim.reply.bank import Bank
 from llmdsim.reply.composer import Composer
 from llmdsim.reply.echo import echo
 from llmdsim.reply.length import peer_length, readme_length, unrequested_length
-from llmdsim.reply.reply import LongSentenceReply, Reply, ShortSentenceReply, TextReply
+from llmdsim.reply.reply import EchoedIdsReply, LongSentenceReply, Reply, ShortSentenceReply, TextReply
 from llmdsim.reply.stopping import stopped
 from llmdsim.tokenization import Layout, Prompt, Tokenizer
 
@@ -107,8 +107,14 @@ class Author:
 
     def _echo(self, ask: Ask) -> Reply:
         """The text asked for, to the letter. `ignore_eos`, or a `min_tokens` beyond its end, adds nothing."""
-        said = echo(ask, self._tokenizer)
         finish_reason = "stop"
+        echoed = ask.echoed
+        if echoed.text is None and not (echoed.long or self._tokenizer.added or ask.stop or ask.stop_token_ids):
+            total = len(echoed)
+            if not self._echo_ignores_max_tokens and total >= ask.max_tokens:
+                total, finish_reason = ask.max_tokens, "length"
+            return EchoedIdsReply(echoed, total, finish_reason)
+        said = echo(ask, self._tokenizer)
         if not self._echo_ignores_max_tokens and len(said.ids) >= ask.max_tokens:
             said = said.cut(ask.max_tokens)
             finish_reason = "length"

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from llmdsim.reply.bank import Sentence
-from llmdsim.tokenization import Layout
+from llmdsim.tokenization import Layout, Prompt
 from llmdsim.tokenization.prompt import WIDTH
 
 _encode = msgspec.json.Encoder().encode
@@ -246,6 +246,29 @@ class TextReply(Reply):
 
     def json_text(self) -> bytes:
         return _encode(self.text())[1:-1]
+
+
+class EchoedIdsReply(Reply):
+    """The first `total` tokens of a prompt of ids. Their texts are looked for when read, as few are."""
+
+    __slots__ = ("_prompt",)
+
+    def __init__(self, prompt: Prompt, total: int, finish_reason: str) -> None:
+        self.total = total
+        self.finish_reason = finish_reason
+        self.stop_reason = None
+        self._prompt = prompt
+
+    def texts(self, start: int, stop: int) -> list[str]:
+        return self._prompt.texts[start : min(stop, self.total)]
+
+    token_texts = texts
+
+    def pieces(self, start: int, stop: int) -> list[bytes]:
+        return [_encode(text)[1:-1] for text in self.texts(start, stop)]
+
+    def ids(self, start: int, stop: int) -> list[int]:
+        return self._prompt.ids[start : min(stop, self.total)]
 
 
 def _slices(text: str, marks: Sequence[int]) -> list[str]:

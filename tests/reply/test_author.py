@@ -241,3 +241,21 @@ def test_prompts_of_ids_are_echoed_as_their_pieces() -> None:
     assert reply.text() == "known words 11,12"
     assert reply.ids(0, 9) == ids
     assert (reply.total, reply.finish_reason) == (4, "stop")
+
+
+@given(ids=st.lists(st.sampled_from([*TOKENIZER.encode("known words "), 11, 12]), min_size=1, max_size=9))
+def test_echoed_ids_read_the_same_whether_laid_out_or_not(ids: list[int]) -> None:
+    most = len(ids) // 2 + 1
+    lazy = author(mode="echo").write(ask(prompt=Prompt.of_ids(TOKENIZER, ids), max_tokens=most))
+    # No id of the vocabulary: a stop that is never met.
+    laid_out = author(mode="echo").write(
+        ask(prompt=Prompt.of_ids(TOKENIZER, ids), max_tokens=most, stop_token_ids=frozenset([-1]))
+    )
+    assert type(lazy) is not type(laid_out)
+    assert lazy.total == laid_out.total
+    assert lazy.finish_reason == laid_out.finish_reason
+    for start, stop in [(0, 1), (0, most), (1, most + 3), (most - 1, most)]:
+        for read in ("ids", "texts", "pieces", "token_texts", "packed", "deltas"):
+            assert getattr(lazy, read)(start, stop) == getattr(laid_out, read)(start, stop)
+    assert lazy.text() == laid_out.text()
+    assert lazy.json_text() == laid_out.json_text()
