@@ -109,7 +109,9 @@ class Author:
         """The text asked for, to the letter. `ignore_eos`, or a `min_tokens` beyond its end, adds nothing."""
         finish_reason = "stop"
         echoed = ask.echoed
-        if echoed.text is None and not (echoed.long or self._tokenizer.added or ask.stop or ask.stop_token_ids):
+        if echoed.text is None and not (
+            echoed.long or self._tokenizer.added or ask.stop or ask.stop_token_ids
+        ):
             total = len(echoed)
             if not self._echo_ignores_max_tokens and total >= ask.max_tokens:
                 total, finish_reason = ask.max_tokens, "length"

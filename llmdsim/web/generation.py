@@ -20,7 +20,6 @@ from llmdsim.web.context import Context
 from llmdsim.web.deltas import MOST_JOINED
 from llmdsim.web.errors import ApiError
 from llmdsim.web.generation_request import GenerationRequest
-from llmdsim.web.known_options import KnownChat
 from llmdsim.web.overload import refusal
 from llmdsim.web.reply_head import ReplyHead
 from llmdsim.web.sampling import Sampling
@@ -142,7 +141,7 @@ def generate(
     first = wants.choices[0]
     if first.logprobs is not None or first.lead or context.echoes:
         refuse_too_much(context, asks, wants)
-    everyday = isinstance(asked, KnownChat)
+    everyday = asked.everyday
     transfer = None if everyday else transfer_of(asked)
     if transfer is not None:
         if transfer.to_decode:

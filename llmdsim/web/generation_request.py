@@ -7,7 +7,7 @@ A field that clients may leave out, or send as null, has a null in its type only
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -67,6 +67,9 @@ class RepetitionDetection(msgspec.Struct):
 
 class GenerationRequest(msgspec.Struct, kw_only=True):
     """The fields both routes take. Ranges that depend on the server are checked by `llmdsim.web.sampling`."""
+
+    #: Whether it is known to ask for nothing rare: no transfer, no way of its own with the cache.
+    everyday: ClassVar[bool] = False
 
     model: str | None = None
     stream: bool | None = False

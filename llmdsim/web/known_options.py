@@ -14,11 +14,12 @@ from llmdsim.web import decoding, messages
 from llmdsim.web.chat_request import ChatRequest, decode_chat, decoder
 from llmdsim.web.errors import ApiError
 from llmdsim.web.messages import Message
+from llmdsim.web.recurring import Recurring
 from llmdsim.web.sampling import Sampling
 from llmdsim.web.wants import ReplyWants
 
-#: How many options are known at most, and how long the text on either side of messages may be, in bytes.
-MOST_KNOWN, LONGEST_KNOWN = 128, 512
+#: How long the text on either side of messages may be, in bytes.
+LONGEST_KNOWN = 512
 
 #: Bytes of bodies that are looked at: in those of longer ones little is gained.
 LONGEST_BODY = 16_384
@@ -73,6 +74,8 @@ class Options(msgspec.Struct, frozen=True):
 class KnownChat(ChatRequest, kw_only=True):
     """A valid chat request whose options are known."""
 
+    everyday = True
+
     options: Options
     #: What its messages read as in the built-in form, where they are everyday ones.
     text: str | None = None
@@ -86,7 +89,7 @@ class KnownChat(ChatRequest, kw_only=True):
         return chat
 
 
-class KnownChats(dict[bytes, KnownChat | None]):
+class KnownChats(Recurring[KnownChat]):
     """Reads chats, and remembers those that recur but for their messages; None for what is not to be known.
 
     They are known by the text around their messages, in one piece: it ends before them where their key does.
@@ -95,9 +98,8 @@ class KnownChats(dict[bytes, KnownChat | None]):
     """
 
     def __init__(self, work_out: Callable[[ChatRequest], Options | None]) -> None:
+        super().__init__()
         self._work_out = work_out
-        #: What was met once: a `user` or a `seed` may make it the last time.
-        self._met: set[bytes] = set()
 
     def decode(self, body: bytes, content_type: str | None = None) -> ChatRequest:
         """The request in `body`, as `decode_chat` reads it."""
@@ -116,19 +118,12 @@ class KnownChats(dict[bytes, KnownChat | None]):
                 if text is not None or messages.plain(conversation) or _settled(conversation):
                     return known.with_messages(conversation, text)
         chat = decode_chat(body)
-        if known is False:
-            met = len(self._met)
-            self._met.add(around)
-            if len(self._met) == met:
-                self._learn(around, body[start:end], body)
-            elif met == MOST_KNOWN:
-                self._met.clear()
+        if known is False and self.recurs(around):
+            self._learn(around, body[start:end], body)
         return chat
 
     def _learn(self, around: bytes, between: bytes, body: bytes) -> None:
         """Remember a valid body, which has `between` where its messages seem to be."""
-        if len(self) >= MOST_KNOWN:
-            self.clear()
         # If what is between is a list, the key before it is a key; no other can mean "messages", but inside
         # that list. Another list in its place leaves the rest as it is.
         certain = (

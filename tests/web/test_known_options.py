@@ -21,12 +21,12 @@ from llmdsim.web.errors import ApiError
 from llmdsim.web.known_options import (
     LONGEST_BODY,
     LONGEST_KNOWN,
-    MOST_KNOWN,
     KnownChat,
     KnownChats,
     Options,
 )
 from llmdsim.web.limits import Limits
+from llmdsim.web.recurring import MOST_KNOWN
 from llmdsim.web.sampling import sampling
 from llmdsim.web.wants import ReplyWants
 from tests.web.clients import CHAT

@@ -31,10 +31,8 @@ class TextInput(msgspec.Struct):
     asked_max_tokens: tuple[int | None, str] = (None, "max_tokens")
 
 
-def text_input(asked: pb.GenerateRequest) -> TextInput | None:
-    """The form of the prompt, None for one of ids; those are never cut (vLLM). Raises ApiError 400."""
-    if asked.HasField("tokenized"):
-        return None
+def text_input(asked: pb.GenerateRequest) -> TextInput:
+    """The form of a prompt that is a text; one of ids is never cut (vLLM). Raises ApiError 400."""
     params = asked.sampling_params
     if not params.HasField("truncate_prompt_tokens"):
         return TextInput(None)
@@ -51,14 +49,13 @@ def request_of(asked: pb.GenerateRequest, ids: list[int]) -> GenerateRequest:
     transfer = _transfer(asked)
     media = None
     if ids and (asked.HasField("mm_inputs") or asked.extra_mm_inputs):
-        media = media_of(asked, transfer is not None)
+        media = media_of(asked, len(ids), transfer is not None)
     if asked.HasField("media_refs"):
         message = "This server has no media processor: send media_refs elsewhere, or their tokens."
         raise ApiError.parameter(message, "media_refs")
     return GenerateRequest(
         token_ids=ids,
         sampling_params=_sampling_params(asked.sampling_params),
-        request_id=asked.request_id,
         stream=asked.stream,
         cache_salt=None if media is None else media.salt,
         features=None if media is None else media.features,

@@ -32,8 +32,8 @@ class Media(NamedTuple):
     salt: str | None = None
 
 
-def media_of(asked: pb.GenerateRequest, transferred: bool) -> Media:
-    """What a request with ids has; with `transferred` another server has the embeddings.
+def media_of(asked: pb.GenerateRequest, prompt_tokens: int, transferred: bool) -> Media:
+    """What a request with so many ids has; with `transferred` another server has the embeddings.
 
     Raises ApiError 400 for tensors that cannot be, or are not here.
     """
@@ -50,7 +50,7 @@ def media_of(asked: pb.GenerateRequest, transferred: bool) -> Media:
             raise _refusal("A batch without pixel_values needs kv_transfer_params.")
         if len(batch.model_specific_tensors) > MOST_TENSORS:
             raise _refusal(f"A batch has at most {MOST_TENSORS} tensors.")
-        if len(batch.mm_placeholders) > len(asked.tokenized.input_ids):
+        if len(batch.mm_placeholders) > prompt_tokens:
             raise _refusal("There are more items than tokens.")
         for key, tensor in _tensors(batch):
             if key in keys:
