@@ -28,36 +28,63 @@ _INDEX = pb.GenerateStreamChunk.INDEX_FIELD_NUMBER
 #: Chunks that are made together, those of tokens still to come too: one by one each costs five times as much.
 AHEAD = 32
 
+#: Tokens whose chunks' beginnings are kept, for each length of what is behind them.
+MOST_KEPT = 1 << 14
+
+
+class _Begun(dict[int, bytes]):
+    """What is before and in the id of a chunk's one token, by that id; `behind` bytes follow."""
+
+    def __init__(self, behind: int) -> None:
+        self._behind = behind
+
+    def __missing__(self, token_id: int) -> bytes:
+        behind = self._behind
+        whole = frame(delimited(_CHUNK, delimited(_IDS, varint(token_id)) + bytes(behind)))
+        found = whole[:-behind]
+        if len(self) < MOST_KEPT:
+            self[token_id] = found
+        return found
+
+
+class _AllBegun(dict[int, _Begun]):
+    """Those for each length of what is behind, of which there are few."""
+
+    def __missing__(self, behind: int) -> _Begun:
+        self[behind] = found = _Begun(behind)
+        return found
+
+
+_begun = _AllBegun()
+
 
 class PlainChunks:
-    """The chunks of a choice behind its first, each of one token, with nothing rare; made a few at a time."""
+    """The chunks of a choice that are of one token each, with nothing rare."""
 
-    __slots__ = ("_from", "_heads", "_made", "_tail")
+    __slots__ = ("_begun", "_from", "_made", "_tail")
 
     def __init__(self) -> None:
-        self._heads: list[bytes] = []
-        self._tail = b""
+        self._tail: bytes
+        self._begun: _Begun
         self._made: list[bytes] = []
         self._from = 0
 
     def prepare(self, tail: bytes) -> None:
-        """`tail` is what each chunk has behind its token. What is before it depends on how long its id is."""
+        """`tail` is what each chunk has behind its token."""
         self._tail = tail
-        self._heads = [b""]
-        for size in range(1, 6):
-            whole = frame(delimited(_CHUNK, delimited(_IDS, bytes(size)) + tail))
-            self._heads.append(whole[: -size - len(tail)])
+        self._begun = _begun[len(tail)]
 
     def frames(self, reply: Reply, start: int, stop: int) -> bytes:
-        """Those of the steps from `start`, which is not the first, to `stop`."""
-        at, end = start - self._from, stop - self._from
-        if at < 0 or end > len(self._made):
-            heads, tail = self._heads, self._tail
-            ids = reply.ids(start, min(max(stop, start + AHEAD), reply.total))
-            self._made = [heads[len(token)] + token + tail for token in map(varint, ids)]
-            self._from, at, end = start, 0, stop - start
-        made = self._made
-        return made[at] if end - at == 1 else b"".join(made[at:end])
+        """Those of the steps from `start` to `stop`."""
+        tail = self._tail
+        if stop - start > 1:
+            return tail.join(map(self._begun.__getitem__, reply.ids(start, stop))) + tail
+        at = start - self._from
+        if not 0 <= at < len(self._made):
+            begun = self._begun
+            self._made = [begun[token_id] + tail for token_id in reply.ids(start, start + AHEAD)]
+            self._from, at = start, 0
+        return self._made[at]
 
 
 class GenerateFrames(Frames):
@@ -73,37 +100,31 @@ class GenerateFrames(Frames):
         self.wants = wants
         self._request = request
         self._of_prompt = of_prompt
-        self._plain: dict[int, PlainChunks | None] = {}
+        self._plain: dict[int, PlainChunks] = {}
 
     def render(self, index: int, sequence: EngineSequence, start: int, stop: int, ends: bool) -> bytes:
         reply = sequence.reply
         assert reply is not None
-        chunks = []
-        plain = self._plain_of(index)
-        bounds = spans(max(start, 0), stop, self.wants.interval)
-        last = bounds[-1] if bounds else (max(start, 0), stop)
-        if start < 0 and bounds:
-            chunks.append(self._chunk(index, sequence, *bounds.pop(0), self._of_prompt))
-            if plain is not None:
+        first, start = start < 0, max(start, 0)
+        plain = self._plain.get(index)
+        if plain is not None:
+            if first:
                 plain.prepare(self._counts(index, sequence, 1))
-        if plain is None:
-            chunks += [self._chunk(index, sequence, *span) for span in bounds]
-        elif bounds:
-            chunks.append(plain.frames(reply, bounds[0][0], stop))
-        if ends:
-            chunks.append(complete(sequence, self.wants, *last))
-        return b"".join(chunks)
+            data = plain.frames(reply, start, stop) if start < stop else b""
+            last = max(start, stop - 1)
+        else:
+            data, last = b"", start
+            of_prompt = self._of_prompt if first else b""
+            for last, end in spans(start, stop, self.wants.interval):
+                data += self._chunk(index, sequence, last, end, of_prompt)
+                of_prompt = b""
+        return data + complete(sequence, self.wants, last, stop) if ends else data
 
     def plain_frames(self, index: int) -> PlainFrames | None:
-        plain = self._plain_of(index)
-        return None if plain is None else plain.frames
-
-    def _plain_of(self, index: int) -> PlainChunks | None:
-        if index not in self._plain:
-            wants = self.wants
-            is_plain = wants.interval == 1 and wants.choices[index].logprobs is None
-            self._plain[index] = PlainChunks() if is_plain else None
-        return self._plain[index]
+        if self.wants.choices[index].logprobs is not None or self._of_prompt:
+            return None
+        plain = self._plain[index] = PlainChunks()
+        return plain.frames
 
     def _counts(self, index: int, sequence: EngineSequence, tokens: int) -> bytes:
         """What a chunk of so many tokens has behind their ids, without log probabilities."""
@@ -115,9 +136,7 @@ class GenerateFrames(Frames):
             + number(_INDEX, index)
         )
 
-    def _chunk(
-        self, index: int, sequence: EngineSequence, start: int, stop: int, of_prompt: bytes = b""
-    ) -> bytes:
+    def _chunk(self, index: int, sequence: EngineSequence, start: int, stop: int, of_prompt: bytes) -> bytes:
         reply = sequence.reply
         assert reply is not None
         ids = reply.ids(start, stop)
