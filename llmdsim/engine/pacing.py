@@ -219,12 +219,12 @@ class PerRequestPacing:
                 assert sequence.reply is not None
                 left = sequence.reply.total - sequence.revealed
                 lasts = gap
-                if lasts == 0.0:
-                    tokens = left
-                    if left > BURST:
-                        tokens = BURST
-                    room -= tokens
-                    deadline = now  # behind those that this pass had no room for
+                if lasts:
+                    tokens = 1
+                    deadline += lasts
+                    while deadline <= now and tokens < left and tokens < BURST:
+                        tokens += 1
+                        deadline += lasts
                 elif lasts is None:
                     tokens = 1
                     lasts = latency.gap(running())
@@ -234,11 +234,11 @@ class PerRequestPacing:
                         lasts = latency.gap(running())
                         deadline += lasts
                 else:
-                    tokens = 1
-                    deadline += lasts
-                    while deadline <= now and tokens < left and tokens < BURST:
-                        tokens += 1
-                        deadline += lasts
+                    tokens = left
+                    if left > BURST:
+                        tokens = BURST
+                    room -= tokens
+                    deadline = now  # behind those that this pass had no room for
                 if tokens < left:
                     # Before the sink runs, which may abort this very sequence.
                     heappush(self._heap, (deadline, self._serial(), sequence, lasts))
