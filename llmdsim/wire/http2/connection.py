@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,9 @@ MOST_KEPT = 64 << 20
 
 #: The id that a first GOAWAY names: requests on their way are answered yet.
 _LAST_POSSIBLE = 2**31 - 1
+
+#: What a path and query may be; HTTP/1's parser goes by the same, but for whole URLs.
+_TARGET = re.compile(rb"/[\x21-\x7e]*|\*")
 
 #: How long a client has to learn that we are about to close, in seconds.
 GOAWAY_SECONDS = 1.0
@@ -292,6 +296,8 @@ class HTTP2(Protocol):
             )
         elif head.method == b"CONNECT":
             self._refuse(stream, 501, "CONNECT is not supported")
+        elif not stream.is_call and not _TARGET.fullmatch(head.uri):
+            self._refuse(stream, 400, "Malformed HTTP request: the path is none")
         elif self._too_long(stream, head.length or 0):
             pass
         elif stream.is_call and calls is not None and calls.takes_pieces(request):
