@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -58,11 +59,13 @@ class Pacing(Protocol):
 class PerRequestPacing:
     """Each sequence has its own timetable: a prefill, then a gap before every further token."""
 
-    __slots__ = ("_due", "_frozen_at", "_heap", "_latency", "_serial", "_stale", "_withdrawn")
+    __slots__ = ("_due", "_frozen_at", "_heap", "_latency", "_serial", "_stale", "_steady", "_withdrawn")
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
         self._heap: list[Entry] = []
+        #: Deadlines found in order, as nearly all are where gaps are constant; a heap compares them again.
+        self._steady: deque[Entry] = deque()
         #: What was due when the pass under way began and has not had its turn, the first one last.
         self._due: list[Entry] = []
         self._serial = count().__next__
@@ -111,9 +114,8 @@ class PerRequestPacing:
         # The entry stays until it is due or until too many like it lie about: removing it now would cost a
         # search of the heap.
         self._stale += 1
-        if self._stale > FEW_STALE and self._stale * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].finish_reason is None]
-            heapify(self._heap)
+        if self._stale > FEW_STALE and self._stale * 2 > len(self._heap) + len(self._steady):
+            self._keep(lambda sequence: sequence.finish_reason is None)
             self._stale = 0
 
     def withdraw(self, sequence: Sequence) -> None:
@@ -122,10 +124,18 @@ class PerRequestPacing:
     def _forget(self) -> None:
         """Have none of the deadlines of those that were withdrawn."""
         withdrawn = self._withdrawn
-        for entries in (self._heap, self._due):
-            entries[:] = [entry for entry in entries if entry[2] not in withdrawn]
-        heapify(self._heap)
+        self._keep(lambda sequence: sequence not in withdrawn)
+        self._due[:] = [entry for entry in self._due if entry[2] not in withdrawn]
         withdrawn.clear()
+
+    def _keep(self, wanted: Callable[[Sequence], bool]) -> None:
+        """Have the deadlines of such sequences alone."""
+        # In place: a pass may be under way.
+        self._heap[:] = [entry for entry in self._heap if wanted(entry[2])]
+        heapify(self._heap)
+        steady = [entry for entry in self._steady if wanted(entry[2])]
+        self._steady.clear()
+        self._steady += steady
 
     def freeze(self, now: float) -> None:
         if self._frozen_at is None:
@@ -136,14 +146,18 @@ class PerRequestPacing:
             return
         later = now - self._frozen_at
         self._frozen_at = None
-        self._heap = [(entry[0] + later, *entry[1:]) for entry in self._heap]
+        self._heap += self._steady
+        self._steady.clear()
+        self._heap[:] = [(entry[0] + later, *entry[1:]) for entry in self._heap]
         heapify(self._heap)  # rounding may have made equals of two deadlines
 
     def retime(self, now: float, running: int) -> None:
         self._forget()
         if self._frozen_at is not None:
             now = self._frozen_at
-        entries, self._heap, self._stale = self._heap, [], 0
+        entries, self._stale = [*self._heap, *self._steady], 0
+        self._heap.clear()
+        self._steady.clear()
         for deadline, serial, sequence, lasted in entries:
             if sequence.finish_reason is not None:
                 continue
@@ -180,11 +194,16 @@ class PerRequestPacing:
             return None
         if self._withdrawn:
             self._forget()
-        heap = self._heap
+        heap, steady = self._heap, self._steady
         while heap and heap[0][2].finish_reason is not None:
             heappop(heap)
             self._stale = max(0, self._stale - 1)
-        return heap[0][0] if heap else None
+        while steady and steady[0][2].finish_reason is not None:
+            steady.popleft()
+            self._stale = max(0, self._stale - 1)
+        if not steady:
+            return heap[0][0] if heap else None
+        return min(heap[0][0], steady[0][0]) if heap else steady[0][0]
 
     def advance(
         self, now: float, reveal: Callable[[Sequence, int, float], None], running: Callable[[], int]
@@ -193,15 +212,21 @@ class PerRequestPacing:
             return
         if self._withdrawn:
             self._forget()
-        heap = self._heap
+        heap, steady = self._heap, self._steady
         due = self._due
-        while heap and heap[0][0] <= now:
-            due.append(heappop(heap))
+        while steady and steady[0][0] <= now:
+            due.append(steady.popleft())
+        if heap and heap[0][0] <= now:
+            while heap and heap[0][0] <= now:
+                due.append(heappop(heap))
+            due.sort()
+        latest = steady[-1][0] if steady else now
         latency = self._latency
         gap = latency.constant_gap
         due.reverse()
         room = MOST_IN_BURSTS
         withdrawn = self._withdrawn
+        serial = self._serial
         try:
             while due and room > 0:
                 deadline, _, sequence, _ = due.pop()
@@ -241,7 +266,12 @@ class PerRequestPacing:
                     deadline = now  # behind those that this pass had no room for
                 if tokens < left:
                     # Before the sink runs, which may abort this very sequence.
-                    heappush(self._heap, (deadline, self._serial(), sequence, lasts))
+                    entry = deadline, serial(), sequence, lasts
+                    if deadline >= latest:
+                        latest = deadline
+                        steady.append(entry)
+                    else:
+                        heappush(heap, entry)
                 elif sequence.tail and self._waits_for_tail(sequence):
                     ends = deadline - lasts + sequence.tail
                     heappush(self._heap, (ends, self._serial(), sequence, sequence.tail))

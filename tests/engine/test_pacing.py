@@ -54,6 +54,20 @@ def test_a_late_pass_counts_a_token_due_at_this_very_instant() -> None:
     assert log(sequence).tokens == [3]
 
 
+def test_after_a_late_pass_the_order_is_that_of_time() -> None:
+    rig = Rig(time_to_first_token=8 * TICK, inter_token_latency=TICK)
+    start = rig.now
+    first = rig.add(total=10)
+    rig.go(TICK / 2)
+    second = rig.add(total=10)
+    # The first is due after the second, though its turn comes before.
+    assert rig.go(9.75 * TICK) == start + 10.5 * TICK
+    assert rig.go(TICK / 2) == start + 11 * TICK
+    assert (log(first).tokens, log(second).tokens) == ([3], [2, 3])
+    assert rig.go(TICK / 2) == start + 11.5 * TICK
+    assert (log(first).tokens, log(second).tokens) == ([3, 4], [2, 3])
+
+
 def test_a_late_pass_with_varying_gaps() -> None:
     options = {
         "time_to_first_token": 0.1,
