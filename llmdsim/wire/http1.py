@@ -236,7 +236,7 @@ class HTTP1(Protocol):
 
     def refuse(self, request: Request, status: int, message: str) -> None:
         """Answer `request` with an error."""
-        request.respond(status, self._site.error_body(status, request.path, message))
+        self._site.refuse(request, status, message)
 
     def _answer_refusal(self, refusal: Refusal) -> None:
         status = refusal.status

@@ -48,8 +48,18 @@ class Connection(Protocol):
         """End the connection when what is written has been sent."""
 
 
-class Calls(Protocol):
-    """What answers the requests over HTTP/2 that it takes, in place of the site's `handle`."""
+class Answerer(Protocol):
+    """What answers requests."""
+
+    def handle(self, request: Request) -> None:
+        """Answer it."""
+
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        """Answer it with an error that HTTP has this status for."""
+
+
+class Calls(Answerer, Protocol):
+    """What answers the requests over HTTP/2 that it takes, in place of the site itself."""
 
     def takes(self, request: Request) -> bool:
         """Whether `request`, of which only the head may be known, is one of them."""
@@ -60,12 +70,6 @@ class Calls(Protocol):
         Its `on_body` is then given each piece of its body, and None behind the last.
         """
 
-    def handle(self, request: Request) -> None:
-        """Answer it."""
-
-    def refuse(self, request: Request, status: int, message: str) -> None:
-        """Answer it with an error that HTTP has this status for."""
-
 
 @implementer(IProtocolNegotiationFactory)
 class Site(Factory):
@@ -73,7 +77,8 @@ class Site(Factory):
 
     `common_headers` gives header lines for responses to what is refused before it is handed on. `are_plain`
     tells whether headers have no say in the answer (`Request.plain`). `clock` is an `IReactorTime`; `now` is
-    its time, brought up to date about once a second, for time-outs.
+    its time, for time-outs, brought up to date twice a second: it is that of the next look at all
+    connections, lest these end before their time.
     """
 
     noisy = False
@@ -93,7 +98,9 @@ class Site(Factory):
         self.common_headers = common_headers
         self.clock = clock
         self.seconds: Callable[[], float] = clock.seconds
-        self.now: float = clock.seconds()
+        patience = limits.idle_time
+        self._between_looks = min(0.5, patience / 8) if patience else 1.0
+        self.now: float = clock.seconds() + self._between_looks
         self.connections: set[Connection] = set()
         self.known_heads = KnownHeads(are_plain)
         #: What requests are made of, and whether the log tells of connections.
@@ -101,7 +108,7 @@ class Site(Factory):
         self.tells_connections = False
         #: Told of each request whose response is complete or whose client left, refused ones included.
         self.on_ended: list[Callable[[Request], None]] = []
-        #: What answers other requests over HTTP/2 than `handle` does, if there are any.
+        #: What answers some requests over HTTP/2, if there is anything.
         self.calls: Calls | None = None
         #: Set while draining: connections end with the response under way.
         self.closing = False
@@ -110,6 +117,10 @@ class Site(Factory):
 
     def buildProtocol(self, addr: object) -> Sniffing:
         return Sniffing(self)
+
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        """Answer `request` with an error."""
+        request.respond(status, self.error_body(status, request.path, message))
 
     def connected(self, connection: Connection) -> None:
         """There is a new connection."""
@@ -139,9 +150,8 @@ class Site(Factory):
 
     def start(self) -> None:
         """Begin to watch over time-outs."""
-        patience = self.limits.idle_time
         # The first look sets `now`, which may be long past when a service starts later than it was made.
-        self._sweep.start(min(1.0, patience / 4) if patience else 1.0)
+        self._sweep.start(self._between_looks)
 
     def stop(self) -> None:
         """End every connection."""
@@ -167,12 +177,13 @@ class Site(Factory):
         return any(connection.busy for connection in self.connections)
 
     def _look_round(self) -> None:
-        self.now = self.clock.seconds()
+        now = self.clock.seconds()
+        self.now = now + self._between_looks
         patience = self.limits.idle_time
         if patience:
             for connection in list(self.connections):
                 try:
-                    connection.check_time(self.now, patience)
+                    connection.check_time(now, patience)
                 except Exception:
                     # Here, or the watch over all others would end.
                     log.failure("a connection could not be checked")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hyperframe.frame import PingFrame
 
 from llmdsim.wire.limits import LINGER_SECONDS, Limits
 from tests.wire.channel import Client, Server, get, pieces, post, post_chunks, whole
+from tests.wire.http2.client import H2Client
 
 PATIENCE = 8.0
-#: Time-outs are looked for once a second.
+#: Time-outs are looked for twice a second.
 SLACK = 1.25
 LIMITS = Limits(idle_time=PATIENCE)
 
@@ -33,6 +35,22 @@ def test_an_idle_connection_is_closed_silently(requests: int) -> None:
     server.wait(2 * SLACK)
     assert (client.statuses(), client.fate) == ([200] * requests, "closed")
     assert server.site.connections == set()
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.1, 0.3, 0.7])
+@pytest.mark.parametrize("http2", [False, True])
+def test_no_connection_ends_before_its_time(http2: bool, offset: float) -> None:
+    server = Server(whole, LIMITS)
+    client = H2Client(server).client if http2 else server.connect()
+    server.wait(offset)
+    if http2:
+        client.send(PingFrame(0, b"12345678").serialize())
+    else:
+        client.send(get())
+    server.wait(PATIENCE)
+    assert client.fate == "open"
+    server.wait(1.0)
+    assert client.fate != "open"
 
 
 def test_the_time_a_request_takes_is_not_idle_time() -> None:

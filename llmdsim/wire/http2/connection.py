@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from h2 import events
@@ -14,17 +12,16 @@ from h2.settings import SettingCodes
 from twisted.internet.interfaces import IPushProducer, ISSLTransport
 from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from llmdsim.wire import grpc
 from llmdsim.wire.http2 import frames
 from llmdsim.wire.http2.allowance import RESET, Allowance
-from llmdsim.wire.http2.heads import NO_TABLE, RequestHead, encoded
+from llmdsim.wire.http2.arrivals import Arrivals
+from llmdsim.wire.http2.heads import NO_TABLE
 from llmdsim.wire.http2.reader import Fault, FrameReader
-from llmdsim.wire.http2.state import STREAM_WINDOW, ServerConnection
+from llmdsim.wire.http2.state import ServerConnection
 from llmdsim.wire.http2.stream import Stream
-from llmdsim.wire.limits import LINGER_SECONDS, MAX_HEADERS
+from llmdsim.wire.limits import LINGER_SECONDS
 from llmdsim.wire.peer import peer_name
 from llmdsim.wire.request import Request
 from llmdsim.wire.transport import close_outright, turn_of
@@ -40,14 +37,11 @@ MOST_FRAMES = 64
 #: Bytes that wait for the end of the turn at most.
 MOST_OUT = 1 << 16
 
-#: Bytes kept for windows to open, beyond which no further request is answered.
-MOST_KEPT = 64 << 20
+#: Answers to frames that ask for nothing else, kept for a client that does not read.
+MOST_UNREAD = 1000
 
 #: The id that a first GOAWAY names: requests on their way are answered yet.
 _LAST_POSSIBLE = 2**31 - 1
-
-#: What a path and query may be; HTTP/1's parser goes by the same, but for whole URLs.
-_TARGET = re.compile(rb"/[\x21-\x7e]*|\*")
 
 #: How long a client has to learn that we are about to close, in seconds.
 GOAWAY_SECONDS = 1.0
@@ -55,10 +49,7 @@ GOAWAY_SECONDS = 1.0
 
 @implementer(IPushProducer)
 class HTTP2(Protocol):
-    """One connection. Requests are handed on whole, or in pieces where the site wants them so.
-
-    Its first bytes may have been read before, by whoever found out that this is HTTP/2.
-    """
+    """One connection. Its first bytes may have been read before, by whoever found out that this is HTTP/2."""
 
     transport: Any
 
@@ -71,30 +62,27 @@ class HTTP2(Protocol):
         self.kept = 0
         self._limits = site.limits
         #: Bytes that the client takes on a new stream.
-        self._window = self.h2.remote_settings.initial_window_size
+        self.window = self.h2.remote_settings.initial_window_size
         self._peer = ""
+        self.arrivals = Arrivals(self)
         self._reader = FrameReader(self)
         self._reading_call: Any = None
         self._out: list[bytes] = []
         self._out_size = 0
         #: How many of these the client has asked for by frames that ask for nothing else.
         self._out_idle = 0
+        #: How many of these wait for the client to read on.
+        self._unread = 0
         self._turn: Any = None
         #: What the first header block begins with.
         self._before_block = NO_TABLE
         self._allowance = Allowance(site.now)
-        #: Bytes of requests that are not answered yet.
-        self._held = 0
-        #: Complete requests that are answered when the client reads on.
-        self._waiting: dict[Stream, None] = {}
         #: Streams that keep something which windows may take.
         self._blocked: dict[Stream, None] = {}
         self._pushing = False
         self._heard = site.now
         #: No more requests are welcome; and those begun from now on are not even answered.
-        self._going = self._gone = False
-        #: Whether it has been used for calls of gRPC.
-        self._has_calls = False
+        self._going = self.gone = False
         #: No more are once those under way are answered.
         self._leaving = False
         self._goaway_call: Any = None
@@ -148,6 +136,7 @@ class HTTP2(Protocol):
     def resumeProducing(self) -> None:
         """What was buffered has been sent."""
         self.write_paused = False
+        self._unread = 0
         for stream in self.streams.values():
             stream.connection_paused(False)
         self._push()
@@ -156,7 +145,7 @@ class HTTP2(Protocol):
                 return
             if stream.id in self.streams and not stream.write_paused:
                 stream.drained()
-        self._answer_waiting()
+        self.arrivals.answer_waiting()
 
     def stopProducing(self) -> None:
         """The connection is lost; `connectionLost` sees to it."""
@@ -187,6 +176,10 @@ class HTTP2(Protocol):
         """Send what earns a client nothing, as it could have it without end."""
         self._out_idle += 1
         self.put(data)
+        if self.write_paused and not self.closing:
+            self._unread += 1
+            if self._unread > MOST_UNREAD:
+                self._end_with(ErrorCodes.ENHANCE_YOUR_CALM, "answers are asked for, and not read")
 
     def put_answers(self) -> None:
         """Send what h2 has to say."""
@@ -254,169 +247,18 @@ class HTTP2(Protocol):
         if act is not None and not self.closing:
             act(event)
 
-    def request_began(self, stream_id: int, head: RequestHead, complete: bool) -> None:
-        """The head of a request has come, and with `complete` all of it."""
-        if self._gone or len(self.streams) >= self._limits.streams:
-            self._put_idle(frames.rst_stream(stream_id, ErrorCodes.REFUSED_STREAM))
-            self.h2.ended(stream_id, by_reset=True)
-            self.spend(1)
-            return
-        site = self.site
-        stream = Stream(self, stream_id, self._window)
-        stream.heard = site.now
-        self.streams[stream_id] = stream
-        known = head.request
-        if known is None:
-            self._new_request(stream, head, complete)
-        else:
-            # As heads over HTTP/1 that are known (`RequestReader.whole`).
-            stream.request = request = known.__copy__()  # type: ignore[attr-defined]
-            request.channel = stream
-            stream.is_call = request.route is grpc.ROUTE
-        self._has_calls |= stream.is_call
-        if site.closing:
-            self.close_if_idle()
-        if complete:
-            self._request_ended(stream)
+    # --- streams
 
-    def _new_request(self, stream: Stream, head: RequestHead, complete: bool) -> None:
-        """Have a stream's request be what its head says, or refused for it."""
-        site = self.site
-        request = site.request_type(stream, head.method, head.uri, head.headers)
-        request.clientproto = b"HTTP/2"
-        stream.request = request
-        calls = site.calls
-        if calls is not None and calls.takes(request):
-            stream.is_call = True
-            request.route = grpc.ROUTE
-        if head.size > self._limits.header_size or head.count > MAX_HEADERS:
-            limit = self._limits.header_size
-            self._refuse(
-                stream, 431, f"The request has more than {limit} bytes or {MAX_HEADERS} lines of headers"
-            )
-        elif head.method == b"CONNECT":
-            self._refuse(stream, 501, "CONNECT is not supported")
-        elif not stream.is_call and not _TARGET.fullmatch(head.uri):
-            self._refuse(stream, 400, "Malformed HTTP request: the path is none")
-        elif self._too_long(stream, head.length or 0):
-            pass
-        elif stream.is_call and calls is not None and calls.takes_pieces(request):
-            self._answer(stream)
-        elif head.continues:
-            if not complete:
-                self.put_headers(stream.id, encoded([(b":status", b"100")]), False)
-        else:
-            head.request = known = copy(request)
-            known.channel = None  # type: ignore[assignment]
-
-    def _too_long(self, stream: Stream, length: int) -> bool:
-        """Refuse a body of so many bytes if that is more than any may have."""
-        most = self._limits.body_size
-        if length <= (most + grpc.PREFIX if stream.is_call else most):
-            return False
-        self._refuse(stream, 413, f"The request's body is larger than {most} bytes")
-        return True
-
-    def data_came(self, stream: Stream, data: bytes, taken: int, ended: bool) -> None:
-        """A piece of a body has come, which takes up so much of the windows; the last, if `ended`."""
-        request = stream.request
-        stream.room -= taken
-        if stream.complete or stream.room < 0:
-            self.acknowledge(taken)
-            code = ErrorCodes.STREAM_CLOSED if stream.complete else ErrorCodes.FLOW_CONTROL_ERROR
-            stream.break_off(code)
-            return
-        stream.heard = self.site.now
-        if request.finished:
-            self.acknowledge(taken, stream)
-        elif request.on_body is not None:
-            stream.unacknowledged += taken
-            request.on_body(data)
-            # What is not read must not be answered to without end.
-            if not stream.write_paused:
-                stream.acknowledge()
-        else:
-            self.acknowledge(taken, stream)
-            stream.body += data
-            self._held += len(data)
-            if self._held > 2 * self._limits.body_size:
-                self._refuse(stream, 413, "The requests on this connection are too large together")
-            else:
-                self._too_long(stream, len(stream.body))
-        if ended:
-            self._request_ended(stream)
-
-    def acknowledge(self, size: int, stream: Stream | None = None) -> None:
-        """Have the client send as much again, when there is enough of it to tell."""
-        if self.closing:
-            return
-        opened = self.h2.give_back(size)
-        if opened:
-            self.put(frames.window_update(0, opened))
-        if stream is None:
-            return
-        stream.dealt_with += size
-        if stream.dealt_with > STREAM_WINDOW // 2:
-            self.put(frames.window_update(stream.id, stream.dealt_with))
-            stream.room += stream.dealt_with
-            stream.dealt_with = 0
+    def refuse_stream(self, stream_id: int) -> None:
+        """Have a request that has begun not be: its client may ask again."""
+        self._put_idle(frames.rst_stream(stream_id, ErrorCodes.REFUSED_STREAM))
+        self.h2.ended(stream_id, by_reset=True)
+        self.spend(1)
 
     def _trailers_came(self, event: events.TrailersReceived) -> None:
         stream = self.streams.get(event.stream_id)
         if stream is not None:
-            self._request_ended(stream)
-
-    def _request_ended(self, stream: Stream) -> None:
-        if stream.id not in self.streams:
-            return
-        stream.complete = True
-        request = stream.request
-        if request.finished:
-            stream.request_ended()
-            return
-        if request.on_body is not None:
-            request.on_body(None)
-            return
-        length = request.headers.get(b"content-length")
-        if length is not None:
-            if int(length) != len(stream.body):
-                stream.break_off(ErrorCodes.PROTOCOL_ERROR)
-                return
-            request.content_length = len(stream.body)
-        self._waiting[stream] = None
-        self._answer_waiting()
-
-    def _answer_waiting(self) -> None:
-        """Answer what has been read, as far as the client's reading allows."""
-        while self._waiting and not self.closing and not self.write_paused and self.kept < MOST_KEPT:
-            stream = next(iter(self._waiting))
-            del self._waiting[stream]
-            stream.request.body = bytes(stream.body)
-            self._let_go(stream)
-            self._answer(stream)
-
-    def _answer(self, stream: Stream) -> None:
-        request = stream.request
-        request.began = self.site.seconds()
-        calls = self.site.calls
-        try:
-            if stream.is_call and calls is not None:
-                calls.handle(request)
-            else:
-                self.site.handle(request)
-        except Exception:
-            request.fail(Failure())  # type: ignore[no-untyped-call]
-
-    def _refuse(self, stream: Stream, status: int, message: str) -> None:
-        """Answer so, whatever else comes of the request."""
-        site, request = self.site, stream.request
-        self._let_go(stream)
-        request.began = site.seconds()
-        if site.common_headers is not None:
-            request.common_headers = site.common_headers(request)
-        stream.refuse(request, status, message)
-
-    # --- streams
+            self.arrivals.end(stream)
 
     def stream_reset(self, stream: Stream) -> None:
         """The client has ended a stream at once."""
@@ -430,15 +272,10 @@ class HTTP2(Protocol):
         stream.drop()
         # The request knows the stream: together they would stay until Python looks for such pairs.
         del stream.request
-        self._blocked.pop(stream, None)
-        self._waiting.pop(stream, None)
-        self._let_go(stream)
+        if self._blocked:
+            self._blocked.pop(stream, None)
+        self.arrivals.drop(stream)
         return request
-
-    def _let_go(self, stream: Stream) -> None:
-        """Hold the body of a request no longer."""
-        self._held -= len(stream.body)
-        stream.body.clear()
 
     def lose(self, request: Request) -> None:
         """The client will not have the rest of a response."""
@@ -466,19 +303,20 @@ class HTTP2(Protocol):
         self.h2.ended(stream.id, by_reset)
         if not by_reset:
             self._allowance.earn(RESET)
-        self._close_if_done()
+        if not self.streams:
+            self._close_if_done()
 
     def window_opened(self) -> None:
         """The client takes more than it did."""
-        if self._blocked or self._waiting:
+        if self._blocked or self.arrivals.waiting:
             self._push()
-            self._answer_waiting()
+            self.arrivals.answer_waiting()
 
     def _settings_changed(self, event: events.RemoteSettingsChanged) -> None:
         changed = event.changed_settings.get(SettingCodes.INITIAL_WINDOW_SIZE)
         if changed is not None:
-            more = changed.new_value - self._window
-            self._window = changed.new_value
+            more = changed.new_value - self.window
+            self.window = changed.new_value
             for stream in list(self.streams.values()):
                 stream.window += more
                 if stream.window > frames.LARGEST_WINDOW:
@@ -521,18 +359,18 @@ class HTTP2(Protocol):
 
     def _go(self) -> None:
         self._goaway_call = None
-        self._gone = True
+        self.gone = True
         self.put(frames.goaway(self.h2.highest_inbound_stream_id))
         self._close_if_done()
 
     def _client_goes(self, event: events.ConnectionTerminated) -> None:
-        self._going = self._gone = True
+        self._going = self.gone = True
         self._close_if_done()
 
     def _close_if_done(self) -> None:
         if self.streams:
             return
-        if self._gone:
+        if self.gone:
             self.close()
         elif self._leaving:
             self.close_after_streams()
@@ -546,7 +384,7 @@ class HTTP2(Protocol):
         """End the connection when what is written has been sent."""
         if self.closing:
             return
-        if not self._gone:
+        if not self.gone:
             self.put(frames.goaway(self.h2.highest_inbound_stream_id))
         self._close_lingering()
 
@@ -589,12 +427,7 @@ class HTTP2(Protocol):
             if now - self._heard > patience:
                 self.close()
             return
-        for stream in list(self.streams.values()):
-            request = stream.request
-            if stream.complete or request.finished or request.on_body is not None:
-                continue
-            if now - stream.heard > patience:
-                self._refuse(stream, 408, f"The request did not arrive within {patience:g} seconds")
+        self.arrivals.check_time(now, patience)
 
     @property
     def busy(self) -> bool:
@@ -604,7 +437,7 @@ class HTTP2(Protocol):
 
     def send_calls_elsewhere(self) -> None:
         """Have a client of gRPC make its next calls over another connection."""
-        if self._has_calls and all(stream.is_call for stream in self.streams.values()):
+        if self.arrivals.had_calls and all(stream.is_call for stream in self.streams.values()):
             self.close_after_streams()
 
     def close_if_idle(self) -> None:

@@ -32,14 +32,19 @@ def data_head(stream_id: int) -> bytes:
     return b"\0\0" + _FOUR(stream_id)
 
 
+#: Kind and flags of a header block in one frame, and of one that ends its stream.
+_HEADERS, _LAST_HEADERS = bytes((HEADERS, END_HEADERS)), bytes((HEADERS, END_HEADERS | END_STREAM))
+
+
 def headers(stream_id: int, block: bytes, end: bool, largest: int) -> bytes:
     """A header block, in frames of at most `largest` bytes; with `end` it ends the stream."""
+    size = len(block)
+    if size <= largest:
+        return size.to_bytes(3, "big") + (_LAST_HEADERS if end else _HEADERS) + _FOUR(stream_id) + block
     flags = END_STREAM if end else 0
-    if len(block) <= largest:
-        return frame(HEADERS, flags | END_HEADERS, stream_id, block)
     frames = [frame(HEADERS, flags, stream_id, block[:largest])]
-    for start in range(largest, len(block), largest):
-        last = start + largest >= len(block)
+    for start in range(largest, size, largest):
+        last = start + largest >= size
         frames.append(
             frame(CONTINUATION, END_HEADERS if last else 0, stream_id, block[start : start + largest])
         )

@@ -52,6 +52,7 @@ class FrameReader:
 
     def __init__(self, connection: HTTP2) -> None:
         self._connection = connection
+        self._arrivals = connection.arrivals
         self._h2 = connection.h2
         self._streams = connection.streams
         self._data = bytearray()
@@ -80,6 +81,7 @@ class FrameReader:
             self._preface_left -= at
             self._leave_to_h2(bytes(data[:at]))
         size = len(data)
+        streams = self._streams
         idle = 0
         more = False
         try:
@@ -95,19 +97,23 @@ class FrameReader:
                 elif end > size:
                     break
                 stream_id &= LARGEST_WINDOW
-                if kind == RST_STREAM:
-                    idle += RESET
-                elif kind > HEADERS or (
-                    kind == DATA
-                    and (stream_id not in self._streams or (not length and not flags & END_STREAM))
-                ):
-                    idle += 1
                 begin, at = at, end
-                if (
-                    length > LARGEST
-                    or self._in_block
-                    or not self._take(kind, flags, stream_id, bytes(data[start:end]))
-                ):
+                taken = False
+                if length > LARGEST or self._in_block:
+                    idle += kind != HEADERS
+                elif kind == DATA:
+                    stream = streams.get(stream_id)
+                    if stream is not None:
+                        taken = True
+                        self._take_data(stream, flags, bytes(data[start:end]))
+                    if not taken or (not length and not flags & END_STREAM):
+                        idle += 1
+                elif kind == HEADERS:
+                    taken = self._take_head(flags, stream_id, bytes(data[start:end]))
+                else:
+                    idle += RESET if kind == RST_STREAM else 1
+                    taken = self._take(kind, flags, stream_id, bytes(data[start:end]))
+                if not taken:
                     self._leave_frame_to_h2(kind, flags, stream_id, bytes(data[begin:end]))
                 if self._connection.closing:
                     return False
@@ -142,7 +148,7 @@ class FrameReader:
                 head = RequestHead(event.headers)
                 if kind == HEADERS and table.means_the_same_as(self._table):
                     self._learn(flags, frame, head)
-                self._connection.request_began(event.stream_id, head, event.stream_ended is not None)
+                self._arrivals.begin(event.stream_id, head, event.stream_ended is not None)
             else:
                 self._connection.told(event)
         self._table = table
@@ -162,30 +168,31 @@ class FrameReader:
 
     # --- without it
 
+    def _take_head(self, flags: int, stream_id: int, block: bytes) -> bool:
+        """Begin the request of a head that is known; returns whether it is one."""
+        head = self._known.get(block)
+        h2 = self._h2
+        if (
+            head is None
+            or flags & ~END_STREAM != END_HEADERS
+            or stream_id <= h2.highest_inbound_stream_id
+            or not stream_id & 1
+        ):
+            return False
+        h2.highest_inbound_stream_id = stream_id
+        self._arrivals.begin(stream_id, head, bool(flags & END_STREAM))
+        return True
+
     def _take(self, kind: int, flags: int, stream_id: int, payload: bytes) -> bool:
-        """Do what an everyday frame says; returns whether it is one."""
-        if kind == DATA:
-            stream = self._streams.get(stream_id)
-            if stream is None:
-                return False
-            self._take_data(stream, flags, payload)
-        elif kind == HEADERS:
-            head = self._known.get(payload)
-            if (
-                head is None
-                or flags & ~END_STREAM != END_HEADERS
-                or stream_id <= self._h2.highest_inbound_stream_id
-                or not stream_id & 1
-            ):
-                return False
-            self._h2.begin(stream_id)
-            self._connection.request_began(stream_id, head, bool(flags & END_STREAM))
-        elif kind == WINDOW_UPDATE:
+        """Do what an everyday frame without anything of a request says; returns whether it is one."""
+        if kind == WINDOW_UPDATE:
             return len(payload) == 4 and self._open_window(
                 stream_id, int.from_bytes(payload, "big") & LARGEST_WINDOW
             )
-        elif kind == RST_STREAM:
+        if kind == RST_STREAM:
             stream = self._streams.get(stream_id)
+            if stream is None:
+                self._refuse_idle(stream_id)
             if stream is None or len(payload) != 4:
                 return False
             self._connection.stream_reset(stream)
@@ -197,6 +204,11 @@ class FrameReader:
             return False
         return True
 
+    def _refuse_idle(self, stream_id: int) -> None:
+        """Of all frames that a stream must have begun for, h2 lets this one pass (RFC 9113 5.1)."""
+        if stream_id > self._h2.highest_inbound_stream_id or not stream_id & 1:
+            raise Fault(ErrorCodes.PROTOCOL_ERROR, "a stream is reset that has not begun")
+
     def _take_data(self, stream: Stream, flags: int, payload: bytes) -> None:
         taken = len(payload)
         if flags & PADDED:
@@ -206,7 +218,7 @@ class FrameReader:
             payload = payload[1 : taken - padding]
         if not self._h2.took(taken):
             raise Fault(ErrorCodes.FLOW_CONTROL_ERROR, "more data than the connection's window takes")
-        self._connection.data_came(stream, payload, taken, bool(flags & END_STREAM))
+        self._arrivals.take(stream, payload, taken, bool(flags & END_STREAM))
 
     def _open_window(self, stream_id: int, size: int) -> bool:
         connection = self._connection

@@ -45,6 +45,10 @@ class ServerConnection(H2Connection):
     many. A client's GOAWAY, for h2 the end of everything, only says that no more requests come.
     """
 
+    #: Streams whose ends are remembered. What was on its way to one when it ended has come long before so
+    #: many others end, and h2's own number takes megabytes of every connection.
+    MAX_CLOSED_STREAMS = 4096
+
     def __init__(self, limits: Limits) -> None:
         super().__init__(_CONFIGURATION)
         self.local_settings = Settings(
@@ -67,10 +71,6 @@ class ServerConnection(H2Connection):
         return 0
 
     # --- streams
-
-    def begin(self, stream_id: int) -> None:
-        """A request has begun whose head was not h2's to read."""
-        self.highest_inbound_stream_id = stream_id
 
     def ended(self, stream_id: int, by_reset: bool) -> None:
         """A stream is over."""
@@ -95,14 +95,20 @@ class ServerConnection(H2Connection):
     def took(self, size: int) -> bool:
         """So many bytes of data have come; returns whether the client's window had room for them."""
         manager = self._inbound_flow_control_window_manager
-        if size > manager.current_window_size:
+        left: int = manager.current_window_size - size
+        if left < 0:
             return False
-        manager.window_consumed(size)
+        manager.current_window_size = left
         return True
 
     def give_back(self, size: int) -> int:
         """So many bytes have been dealt with; returns by how much the client's window is to be opened now."""
-        return self._inbound_flow_control_window_manager.process_bytes(size) or 0
+        manager = self._inbound_flow_control_window_manager
+        manager._bytes_processed += size
+        # As h2 looks at it: more is told of when half of the window is used up, or all.
+        if manager._bytes_processed * 2 < manager.max_window_size and manager.current_window_size:
+            return 0
+        return manager.process_bytes(0) or 0
 
     # --- tables
 

@@ -14,6 +14,7 @@ from llmdsim.wire.request import Request
 
 if TYPE_CHECKING:
     from llmdsim.wire.http2.connection import HTTP2
+    from llmdsim.wire.site import Answerer
 
 
 class Stream:
@@ -32,12 +33,12 @@ class Stream:
         "_linger_call",
         "_open",
         "_over",
+        "answerer",
         "body",
         "complete",
         "dealt_with",
         "heard",
         "id",
-        "is_call",
         "request",
         "room",
         "unacknowledged",
@@ -45,12 +46,12 @@ class Stream:
         "write_paused",
     )
 
-    def __init__(self, connection: HTTP2, stream_id: int, window: int) -> None:
+    def __init__(self, connection: HTTP2, stream_id: int) -> None:
         self.id = stream_id
         self._connection = connection
         self._h2 = connection.h2
         #: Bytes that the client would take, and those that it may send.
-        self.window = window
+        self.window = connection.window
         self.room = STREAM_WINDOW
         self._data_head = frames.data_head(stream_id)
         self._head_sent = False
@@ -64,8 +65,8 @@ class Stream:
         #: The response has been sent before all of the request came: the rest is read for a while yet.
         self._linger_call: Any = None
         self.request: Request
-        #: Whether it is the site's `calls` that answer the request.
-        self.is_call = False
+        #: What answers it: the site, or where it is a call of gRPC the site's `calls`.
+        self.answerer: Answerer = connection.site
         #: What has come of the request's body, all of it when `complete`, and when something last came.
         self.body = bytearray()
         self.complete = False
@@ -87,12 +88,12 @@ class Stream:
 
     def refuse(self, request: Request, status: int, message: str) -> None:
         """Answer `request` with an error."""
-        site = self._connection.site
-        if self.is_call:
-            assert site.calls is not None
-            site.calls.refuse(request, status, message)
-        else:
-            request.respond(status, site.error_body(status, request.path, message))
+        self.answerer.refuse(request, status, message)
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is one of gRPC."""
+        return self.answerer is not self._connection.site
 
     def write(self, data: bytes) -> None:
         """Send `data` in this turn, as far as windows allow."""
@@ -192,7 +193,7 @@ class Stream:
         """Have the client send on: what it does not read must not be answered to without end."""
         if self.unacknowledged:
             taken, self.unacknowledged = self.unacknowledged, 0
-            self._connection.acknowledge(taken, self)
+            self._connection.arrivals.acknowledge(taken, self)
 
     def reset(self, code: ErrorCodes) -> None:
         """End it at once, as far as the client goes."""
@@ -213,7 +214,7 @@ class Stream:
         self._open = False
         connection = self._connection
         if self.unacknowledged:
-            connection.acknowledge(self.unacknowledged)
+            connection.arrivals.acknowledge(self.unacknowledged)
             self.unacknowledged = 0
         connection.kept -= len(self._kept)
         self._kept.clear()

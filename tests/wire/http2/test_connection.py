@@ -288,7 +288,7 @@ def test_bodies_are_limited(told: bool) -> None:
         assert answer.reset == ErrorCodes.NO_ERROR
     assert client.get().status == 200
     protocol = client.client.protocol
-    assert (protocol._held, protocol.streams, protocol.h2.streams) == (0, {}, {})
+    assert (protocol.arrivals.held, protocol.streams, protocol.h2.streams) == (0, {}, {})
 
 
 @pytest.mark.parametrize("end", ["request", "reset", "connection"])
@@ -324,7 +324,7 @@ def test_bodies_on_one_connection_are_limited_together() -> None:
         client.send(stream, b"x" * 999, end=False)
     client.flush()
     assert [client.answers[stream].status for stream in streams] == [0, 0, 413]
-    assert client.client.protocol._held == 2 * 999
+    assert client.client.protocol.arrivals.held == 2 * 999
 
 
 def test_streams_beyond_the_limit_are_refused() -> None:

@@ -40,6 +40,42 @@ FLOODS: dict[str, Frame] = {
 }
 
 
+@pytest.mark.parametrize("stream", [7, 2])
+@pytest.mark.parametrize(
+    "frame",
+    [RstStreamFrame(1), WindowUpdateFrame(1, window_increment=1), DataFrame(1, b"x"), DataFrame(1, b"")],
+)
+def test_a_stream_that_has_not_begun_takes_no_frames(frame: Frame, stream: int) -> None:
+    client = H2Client(Server(whole))
+    client.get()
+    frame.stream_id = stream
+    client.raw(frame)
+    assert client.goaways == [(1, ErrorCodes.PROTOCOL_ERROR)]
+
+
+def test_a_client_that_does_not_read_is_not_answered_without_end() -> None:
+    server = Server(whole)
+    client = H2Client(server)
+    client.get()
+    client.transport.stop_reading()
+    protocol = client.client.protocol
+    protocol.pauseProducing()
+    pings = [PingFrame(0, b"12345678")] * 500
+    for _ in range(2):
+        client.raw(*pings)
+        server.wait(1.0)
+        assert not protocol.closing
+    protocol.resumeProducing()
+    client.raw(*pings)
+    server.wait(1.0)
+    assert not protocol.closing
+    protocol.pauseProducing()
+    for _ in range(3):
+        client.raw(*pings)
+        server.wait(1.0)
+    assert protocol.closing
+
+
 @pytest.mark.parametrize("kind", FLOODS)
 def test_a_flood_ends_the_connection(kind: str) -> None:
     server = Server()
@@ -183,7 +219,12 @@ def test_no_frames_do_harm(frames: list[bytes], size: int, fin: bool) -> None:
     assert len(ended) == len({id(request) for request in ended})
     assert {id(request) for request in begun} <= {id(request) for request in ended}
     protocol = client.client.protocol
-    assert (protocol.kept, protocol.streams, protocol._waiting, protocol._held) == (0, {}, {}, 0)
+    assert (protocol.kept, protocol.streams, protocol.arrivals.waiting, protocol.arrivals.held) == (
+        0,
+        {},
+        {},
+        0,
+    )
 
 
 @settings(max_examples=200, deadline=None)

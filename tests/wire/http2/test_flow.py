@@ -7,7 +7,7 @@ from hyperframe.frame import DataFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmdsim.wire.http2 import connection as connection_module
+from llmdsim.wire.http2 import arrivals
 from llmdsim.wire.http2.state import CONNECTION_WINDOW, STREAM_WINDOW
 from llmdsim.wire.request import Request
 from tests.wire.channel import Server, whole
@@ -144,7 +144,7 @@ def test_a_connection_that_is_not_read_pauses_all_its_streams() -> None:
 
 
 def test_requests_wait_while_too_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "MOST_KEPT", 200_000)
+    monkeypatch.setattr(arrivals, "MOST_KEPT", 200_000)
     server = Server(large)
     client = H2Client(server, acknowledges=False, window=0)
     streams = [client.flush_begin() for _ in range(3)]
