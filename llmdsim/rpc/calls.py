@@ -92,7 +92,9 @@ class Calls:
 
     def takes(self, request: Request) -> bool:
         """Whether a request is a call."""
-        return request.headers.get(b"content-type", b"").startswith(CONTENT_TYPE)
+        content_type = request.headers.get(b"content-type", b"")
+        # Others that begin so, gRPC-Web's for one, are other protocols.
+        return content_type.startswith(CONTENT_TYPE) and content_type[len(CONTENT_TYPE) :][:1] in b"+;"
 
     def takes_pieces(self, request: Request) -> bool:
         """Whether its messages come one by one."""

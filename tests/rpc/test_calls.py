@@ -128,6 +128,24 @@ def test_other_requests_on_the_connection_are_none() -> None:
     assert client.h2.get(b"/version").status == 200
 
 
+@pytest.mark.parametrize(
+    ("content_type", "is_call"),
+    [
+        (b"application/grpc", True),
+        (b"application/grpc+json", True),
+        (b"application/grpc;charset=utf-8", True),
+        (b"application/grpc-web", False),
+        (b"application/grpc-web+proto", False),
+        (b"application/grpcx", False),
+        (b"application/grp", False),
+    ],
+)
+def test_other_protocols_than_grpc_are_http(content_type: bytes, is_call: bool) -> None:
+    client = RpcClient(RankRig())
+    answer = client.h2.answers[client.h2.post(frame(b""), PATH, {b"content-type": content_type})]
+    assert (b"grpc-status" in answer.trailers, answer.status) == (is_call, 200 if is_call else 404)
+
+
 def hold(client: RpcClient) -> list[str]:
     """Have HealthCheck never answer; what ends it is noted."""
     ends: list[str] = []
