@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from google.protobuf.message import Message
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from llmdsim.rpc.status import rpc_error
 from llmdsim.web.errors import ApiError
@@ -10,6 +12,8 @@ from llmdsim.web.ids import hex_digits
 from llmdsim.web.reply_head import LONGEST_ID, REQUEST_ID
 from llmdsim.wire.grpc import CONTENT_TYPE, OK_LINES, Code, RpcError, frame, status_lines
 from llmdsim.wire.request import Request
+
+log = Logger()
 
 
 def call_id(request: Request, told: str) -> str:
@@ -49,10 +53,16 @@ def reply(request: Request, message: Message) -> None:
     request.start(200, CONTENT_TYPE, first=frame(message.SerializeToString()), end=True)
 
 
-def fail(request: Request, error: ApiError | RpcError) -> None:
-    """End the call with an error; one whose client should try elsewhere ends the connection in time."""
+def fail(request: Request, error: Exception) -> None:
+    """End the call with an error; one whose client should try elsewhere ends the connection in time.
+
+    Anything but ApiError and RpcError is a fault of ours, which is logged.
+    """
     if isinstance(error, ApiError):
         if error.status == 503 and error.closes:
             request.keep_alive = False
         error = rpc_error(error)
+    elif not isinstance(error, RpcError):
+        log.failure("{path} failed", Failure(error), path=request.path)  # type: ignore[no-untyped-call]
+        error = RpcError(Code.INTERNAL, "Internal server error")
     end(request, error.code, error.message, error.trailers)

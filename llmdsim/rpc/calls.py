@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from llmdsim.kvevents.feed import Feed
@@ -20,8 +19,6 @@ from llmdsim.wire.request import Request
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-
-log = Logger()
 
 
 class Method(NamedTuple):
@@ -58,6 +55,8 @@ class Calls:
         self._endless: WeakSet[Request] = WeakSet()
         self._tells_ids = context.config.enable_request_id_headers
         self._refusal: Callable[[], ApiError] | None = None
+        #: Answers one call.
+        self.handle: Callable[[Request], None] = self._handle
 
     @property
     def methods(self) -> dict[bytes, Method]:
@@ -101,8 +100,7 @@ class Calls:
         method = self.methods.get(request.path)
         return method is not None and method.streamed
 
-    def handle(self, request: Request) -> None:
-        """Answer one call."""
+    def _handle(self, request: Request) -> None:
         request.common_headers += ACCEPTED
         if self._tells_ids:
             request.common_headers += request_id_header(request)
@@ -139,7 +137,7 @@ class Calls:
             raise self._refusal()
         if method is None:
             # Clients take no more than some kilobytes of trailers.
-            path = shown(request.path.decode("latin-1"))
+            path = shown(request.path.decode(errors="replace"))
             raise RpcError(Code.UNIMPLEMENTED, f"there is no method {path}")
         if request.method != b"POST":
             raise RpcError(Code.INTERNAL, "calls are made by POST")
@@ -224,10 +222,6 @@ def _failed_later(failure: Failure, request: Request) -> None:
 
 
 def _fail(request: Request, error: Exception) -> None:
-    from llmdsim.rpc.call import end, fail  # noqa: PLC0415 - protobuf takes a while to load
+    from llmdsim.rpc.call import fail  # noqa: PLC0415 - protobuf takes a while to load
 
-    if isinstance(error, ApiError | RpcError):
-        fail(request, error)
-    else:
-        log.failure("{path} failed", Failure(error), path=request.path)  # type: ignore[no-untyped-call]
-        end(request, Code.INTERNAL, "Internal server error")
+    fail(request, error)

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.task import LoopingCall
+from twisted.python.failure import Failure
 
-from llmdsim.rpc.call import reply, send
+from llmdsim.rpc.call import fail, reply, send
 from llmdsim.rpc.calls import Method
 from llmdsim.rpc.pb import grpc_health_v1_pb2 as pb
 from llmdsim.web.context import Context
@@ -75,7 +76,14 @@ class Health:
             request.on_lost = lambda: self._forget(request)
         send(request, pb.HealthCheckResponse(status=status))
         if self._watched and not self._look.running:
-            self._look.start(INTERVAL, now=False)
+            self._look.start(INTERVAL, now=False).addErrback(self._look_failed)
+
+    def _look_failed(self, failure: Failure) -> None:
+        """End all that would be told nothing any more."""
+        assert isinstance(failure.value, Exception)
+        watched, self._watched = list(self._watched), {}
+        for request in watched:
+            fail(request, failure.value)
 
     def _forget(self, request: Request) -> None:
         self._watched.pop(request, None)

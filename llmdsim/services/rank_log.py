@@ -34,7 +34,7 @@ class RankLog(Service):
             for site in sites:
                 site.request_type = DumpedRequest
                 site.handle = dumping(site.handle)
-            rank.calls.handle = dumping(rank.calls.handle)  # type: ignore[assignment,method-assign]
+            rank.calls.handle = dumping(rank.calls.handle)
             told_of_ends.append(dump_response)
         accessed = config.access_log
         if "disable_uvicorn_access_log" in config.given:

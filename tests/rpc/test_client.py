@@ -20,6 +20,8 @@ def test_a_call_that_fails_has_a_status_and_its_message() -> None:
     assert call.ended
     assert call.code is Code.UNIMPLEMENTED
     assert call.message == "there is no method /vllm.grpc.engine.VllmEngine/NoSuchCall"
+    call = client.call("Näme", pb.HealthCheckRequest(), pb.HealthCheckResponse)
+    assert call.message == "there is no method /vllm.grpc.engine.VllmEngine/Näme"
 
 
 def test_messages_may_be_sent_later() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from twisted.logger import capturedLogs
 
+from llmdsim.rpc.health import Health
 from llmdsim.rpc.pb import grpc_health_v1_pb2 as pb
 from llmdsim.rpc.services import ENGINE, HEALTH
 from llmdsim.wire.grpc import Code
@@ -113,3 +115,15 @@ def test_a_watcher_that_does_not_read_is_told_when_it_does() -> None:
         pb.HealthCheckResponse.SERVING,
         pb.HealthCheckResponse.NOT_SERVING,
     ]
+
+
+def test_a_fault_of_ours_ends_those_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, client = rig_of()
+    calls = [client.call(WATCH, asked(""), pb.HealthCheckResponse) for _ in range(2)]
+    monkeypatch.setattr(Health, "_status", property(lambda health: 1 // 0))
+    with capturedLogs() as logged:
+        client.wait(0.2)
+    assert [(call.code, call.message) for call in calls] == [(Code.INTERNAL, "Internal server error")] * 2
+    assert sum("log_failure" in event for event in logged) == 2
+    monkeypatch.undo()
+    assert client.call(WATCH, asked(""), pb.HealthCheckResponse).messages

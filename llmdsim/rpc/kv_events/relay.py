@@ -105,13 +105,21 @@ class Relay:
                 batch = self._coming.popleft()
                 for subscription in list(self._subscriptions):
                     subscription.take(batch, message)
+        except Exception as error:
+            # A fault of ours; the engine, which tells of the batch, has no part in it.
+            self._give_up(error)
         finally:
             self._converting = False
 
     def _given_up(self, failure: Failure) -> None:
         assert isinstance(failure.value, ApiError)
+        self._give_up(failure.value)
+
+    def _give_up(self, error: Exception) -> None:
+        # They have missed what they cannot be told.
+        self._coming.clear()
         for subscription in list(self._subscriptions):
-            subscription.end(failure.value)
+            subscription.end(error)
 
     def _leave(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription, None)

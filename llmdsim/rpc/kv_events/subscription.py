@@ -126,7 +126,7 @@ class Subscription:
         message.load.load_only = True
         self._send(message, load, now)
 
-    def end(self, error: ApiError | RpcError) -> None:
+    def end(self, error: Exception) -> None:
         """End the call."""
         self._leave()
         fail(self._request, error)
@@ -167,6 +167,9 @@ class Subscription:
                 sent += 1
                 if sent % SLICE == 0:
                     yield
+        except Exception as error:
+            # A fault of ours, of which whoever had it go on knows nothing.
+            self.end(error)
         finally:
             self._sending = False
 

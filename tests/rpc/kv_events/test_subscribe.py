@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from twisted.logger import capturedLogs
 
 from llmdsim.engine.kvcache.records import Cleared, Removed
 from llmdsim.kvevents.wire import decoded
-from llmdsim.rpc.kv_events.conversion import PORTION
+from llmdsim.rpc.kv_events.conversion import PORTION, Conversion
 from llmdsim.rpc.kv_events.relay import MOST_SUBSCRIPTIONS
 from llmdsim.rpc.kv_events.subscription import MOST_BATCHES, MOST_BYTES, SLICE
 from llmdsim.web.turns import Turns
@@ -393,3 +394,30 @@ def test_with_reset_prefix_cache_all_is_cleared() -> None:
     call = subscribe(rig)
     assert ask(rig, "POST", "/reset_prefix_cache").status == 200
     assert only_event(call).WhichOneof("data") == "cleared"
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_fault_of_ours_ends_the_call_and_the_next_is_served(
+    start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = EventsRig(*REPLAY).start()
+    tell(rig, Cleared())
+    tell(rig, Cleared())
+    calls = [subscribe(rig), subscribe(rig)] if not start else []
+    monkeypatch.setattr(Conversion, "message", lambda conversion, batch: 1 // 0)
+    with capturedLogs() as logged:
+        # What is kept is converted for who asks, and what comes for all.
+        if start:
+            calls.append(subscribe(rig, start))
+        else:
+            tell(rig, Cleared())
+        for call in calls:
+            call.client.wait()
+    assert [(call.code, call.message) for call in calls] == [(Code.INTERNAL, "Internal server error")] * len(
+        calls
+    )
+    assert sum("log_failure" in event for event in logged) == len(calls)
+    monkeypatch.undo()
+    call = subscribe(rig)
+    tell(rig, Cleared())
+    assert len(numbers(call)) == 1
