@@ -13,8 +13,17 @@ from llmdsim.kvevents.feed import Feed
 from llmdsim.web.context import Context
 from llmdsim.web.errors import ApiError, shown, shutting_down
 from llmdsim.web.reply_head import request_id_header
-from llmdsim.web.turns import LONG_BODY
-from llmdsim.wire.grpc import ACCEPTED, CONTENT_TYPE, Code, Messages, RpcError, timeout, whole_message
+from llmdsim.web.turns import LONG_BODY, Steps
+from llmdsim.wire.grpc import (
+    ACCEPTED,
+    CONTENT_TYPE,
+    Code,
+    Messages,
+    RpcError,
+    only_message,
+    timeout,
+    whole_message,
+)
 from llmdsim.wire.request import Request
 
 if TYPE_CHECKING:
@@ -116,16 +125,29 @@ class Calls:
             if method.streamed:
                 request.on_body = _Pieces(request, method, Messages(headers, most)).take
                 return
-            message = whole_message(headers, request.body, most)
+            message = whole_message(headers, request.body, min(most, LONG_BODY))
             if message is None:
-                message = _only(Messages(headers, most), request.body)
-            result = method.answer(request, _parsed(method.asks, message))
+                result = self._context.turns.take(self._read(request, method, most))
+            else:
+                result = method.answer(request, _parsed(method.asks, message))
         except Exception as error:
             _fail(request, error)
             return
-        if isinstance(result, Deferred):
-            request.on_lost = request.on_lost or result.cancel
-            result.addErrback(_failed_later, request)
+        _await(request, result)
+
+    def _read(self, request: Request, method: Method, most: int) -> Steps:
+        """Answer a call whose message is compressed, or long, or none."""
+        data = yield from only_message(request.headers, request.body, most)
+        if len(data) > LONG_BODY:
+            from llmdsim.rpc.long_message import read_long  # noqa: PLC0415 - protobuf takes a while to load
+
+            message = yield from read_long(method.asks, data, self._context.limits)
+        else:
+            message = _parsed(method.asks, bytes(data))
+        if request.finished:
+            return
+        request.on_lost = None
+        _await(request, method.answer(request, message))
 
     def refuse(self, request: Request, status: int, message: str) -> None:
         """Answer a call with an error that HTTP has this status for."""
@@ -195,23 +217,19 @@ class _Pieces:
             _fail(request, error)
 
 
-def _only(messages: Messages, body: bytes) -> bytes:
-    found = next(messages.feed(body), None)
-    if found is None:
-        messages.end()
-        raise RpcError(Code.UNIMPLEMENTED, "the method takes one message, and none came")
-    if messages.more:
-        # Not read: each of many may be a small gzip of much.
-        raise RpcError(Code.UNIMPLEMENTED, "the method takes one message, and more came")
-    return found
-
-
 def _parsed(asks: type[Message], data: bytes) -> Message:
     try:
         return asks.FromString(data)
     except Exception:
         # protobuf's DecodeError, whose import would be looked for with each call.
         raise RpcError(Code.INTERNAL, f"the message is no {asks.DESCRIPTOR.full_name}") from None
+
+
+def _await(request: Request, result: Deferred[None] | None) -> None:
+    """Have a call fail as what it leads to does, and that end with the call."""
+    if isinstance(result, Deferred):
+        request.on_lost = request.on_lost or result.cancel
+        result.addErrback(_failed_later, request)
 
 
 def _failed_later(failure: Failure, request: Request) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from enum import IntEnum
 from urllib.parse import quote
 
@@ -16,6 +16,9 @@ ROUTE = "gRPC"
 
 #: Bytes before each message: whether it is compressed, and its length.
 PREFIX = 5
+
+#: Bytes that are unpacked at once.
+INFLATED_AT_ONCE = 1 << 17
 
 #: The header line that tells how messages may be compressed; replies are not.
 ACCEPTED = b"grpc-accept-encoding: identity, gzip\r\n"
@@ -90,6 +93,77 @@ def whole_message(headers: Mapping[bytes, bytes], body: bytes, most: int) -> byt
     return None
 
 
+def only_message(headers: Mapping[bytes, bytes], body: bytes, most: int) -> Generator[None, None, memoryview]:
+    """The one message that a body is, however compressed: in steps.
+
+    Raises RpcError for none, for more than one, and as `Messages` does.
+    """
+    gzip = is_gzip(headers)
+    if not body:
+        raise RpcError(Code.UNIMPLEMENTED, "the method takes one message, and none came")
+    if len(body) < PREFIX:
+        raise _incomplete()
+    compressed, length = _prefix(body, most)
+    end = PREFIX + length
+    if len(body) < end:
+        raise _incomplete()
+    if len(body) > end:
+        # Not read: each of many may be a small gzip of much.
+        raise RpcError(Code.UNIMPLEMENTED, "the method takes one message, and more came")
+    message = memoryview(body)[PREFIX:]
+    if not compressed:
+        return message
+    if not gzip:
+        raise _unexplained()
+    data = bytearray()
+    for piece in inflated(message, most):
+        data += piece
+        yield
+    return memoryview(data)
+
+
+def inflated(message: bytes | memoryview, most: int) -> Iterator[bytes]:
+    """What a gzip holds, in pieces of half a millisecond. Raises RpcError for what is none, or too long."""
+    reader = zlib.decompressobj(31)
+    size = 0
+    for start in range(0, len(message), INFLATED_AT_ONCE):
+        # Cut, as what is not read yet is copied each time.
+        rest: bytes | memoryview = message[start : start + INFLATED_AT_ONCE]
+        more = True
+        while more and not reader.eof:
+            try:
+                piece = reader.decompress(rest, INFLATED_AT_ONCE)
+            except zlib.error:
+                raise RpcError(Code.INTERNAL, "a message is no gzip") from None
+            rest = reader.unconsumed_tail
+            more = bool(rest) or len(piece) == INFLATED_AT_ONCE
+            size += len(piece)
+            if size > most:
+                raise _too_long(most)
+            yield piece
+    if not reader.eof:
+        raise RpcError(Code.INTERNAL, "a message is no whole gzip")
+
+
+def is_gzip(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether messages may be compressed. Raises RpcError where they would be in a way that is not read."""
+    encoding = headers.get(b"grpc-encoding", b"identity")
+    if encoding not in (b"identity", b"gzip"):
+        name = encoding.decode("latin-1")
+        raise RpcError(Code.UNIMPLEMENTED, f"messages compressed by {name} are not read", ACCEPTED)
+    return encoding == b"gzip"
+
+
+def _prefix(data: bytes | bytearray, most: int) -> tuple[int, int]:
+    """Whether the message that begins there is compressed, and its length."""
+    compressed, length = data[0], int.from_bytes(data[1:PREFIX], "big")
+    if compressed > 1:
+        raise RpcError(Code.INTERNAL, "a message begins with neither 0 nor 1")
+    if length > most:
+        raise _too_long(most)
+    return compressed, length
+
+
 class Messages:
     """Messages in the bytes of a call, which may come in pieces; each is `most` bytes long at most.
 
@@ -97,11 +171,7 @@ class Messages:
     """
 
     def __init__(self, headers: Mapping[bytes, bytes], most: int) -> None:
-        encoding = headers.get(b"grpc-encoding", b"identity")
-        if encoding not in (b"identity", b"gzip"):
-            name = encoding.decode("latin-1")
-            raise RpcError(Code.UNIMPLEMENTED, f"messages compressed by {name} are not read", ACCEPTED)
-        self._gzip = encoding == b"gzip"
+        self._gzip = is_gzip(headers)
         self._most = most
         self._data = bytearray()
 
@@ -113,11 +183,7 @@ class Messages:
     def _complete(self) -> Iterator[bytes]:
         held = self._data
         while len(held) >= PREFIX:
-            compressed, length = held[0], int.from_bytes(held[1:PREFIX], "big")
-            if compressed > 1:
-                raise RpcError(Code.INTERNAL, "a message begins with neither 0 nor 1")
-            if length > self._most:
-                raise _too_long(self._most)
+            compressed, length = _prefix(held, self._most)
             end = PREFIX + length
             if len(held) < end:
                 return
@@ -125,29 +191,23 @@ class Messages:
             del held[:end]
             yield self._decompressed(message) if compressed else message
 
-    @property
-    def more(self) -> bool:
-        """Whether anything has come behind the last message that was given."""
-        return bool(self._data)
-
     def end(self) -> None:
         """Nothing follows. Raises RpcError in the middle of a message."""
         if self._data:
-            raise RpcError(Code.INTERNAL, "the last message is incomplete")
+            raise _incomplete()
 
     def _decompressed(self, message: bytes) -> bytes:
         if not self._gzip:
-            raise RpcError(Code.INTERNAL, "a message is compressed, and no header says how")
-        reader = zlib.decompressobj(31)
-        try:
-            data = reader.decompress(message, self._most)
-        except zlib.error:
-            raise RpcError(Code.INTERNAL, "a message is no gzip") from None
-        if reader.unconsumed_tail:
-            raise _too_long(self._most)
-        if not reader.eof:
-            raise RpcError(Code.INTERNAL, "a message is no whole gzip")
-        return data
+            raise _unexplained()
+        return b"".join(inflated(message, self._most))
+
+
+def _incomplete() -> RpcError:
+    return RpcError(Code.INTERNAL, "the last message is incomplete")
+
+
+def _unexplained() -> RpcError:
+    return RpcError(Code.INTERNAL, "a message is compressed, and no header says how")
 
 
 def _too_long(most: int) -> RpcError:

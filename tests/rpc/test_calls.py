@@ -13,7 +13,7 @@ from twisted.logger import capturedLogs
 from llmdsim.rpc.calls import Method
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.web.turns import LONG_BODY
-from llmdsim.wire.grpc import Code, Messages, frame
+from llmdsim.wire.grpc import Code, frame
 from llmdsim.wire.request import Request
 from tests.rpc.client import SERVICE, Call, RpcClient
 from tests.web.rig import RankRig
@@ -65,14 +65,6 @@ def test_what_is_no_call_has_its_code(
     assert call.headers[b"content-type"] == b"application/grpc"
 
 
-def test_messages_beyond_the_only_one_are_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[bytes] = []
-    complete = Messages._complete
-    monkeypatch.setattr(Messages, "_complete", lambda self: (read.append(x) or x for x in complete(self)))
-    call = called(frame(b"") * 10_000)
-    assert (call.code, len(read)) == (Code.UNIMPLEMENTED, 1)
-
-
 def test_a_status_stays_small_whatever_was_asked_for() -> None:
     """grpcio takes 8 to 16 KiB of trailers, and tells of another failure where there are more."""
     call = called(frame(b""), path=b"/vllm.grpc.engine.VllmEngine/" + b"x" * 20_000)
@@ -110,17 +102,17 @@ def test_messages_that_say_little_are_short() -> None:
             assert call.code is code, path
 
 
-def test_one_message_is_read_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[bytes] = []
-    decompressed = Messages._decompressed
-    monkeypatch.setattr(
-        Messages, "_decompressed", lambda self, data: read.append(data) or decompressed(self, data)
-    )
-    message = gzip.compress(pb.HealthCheckRequest().SerializeToString())
-    call = called((b"\x01" + frame(message)[1:]) * 1000, ((b"grpc-encoding", b"gzip"),))
+@pytest.mark.parametrize("compressed", [False, True])
+def test_none_is_read_of_many_where_there_should_be_one(
+    compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmdsim.wire.grpc.inflated", None)
+    monkeypatch.setattr("llmdsim.rpc.calls._parsed", None)
+    message = pb.HealthCheckRequest().SerializeToString()
+    data = b"\x01" + frame(gzip.compress(message))[1:] if compressed else frame(message)
+    call = called(data * 1000, ((b"grpc-encoding", b"gzip"),))
     assert call.code is Code.UNIMPLEMENTED
     assert call.message == "the method takes one message, and more came"
-    assert len(read) == 1
 
 
 def test_other_requests_on_the_connection_are_none() -> None:
