@@ -8,6 +8,7 @@ from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.web.context_length import over_context
 from llmdsim.web.errors import ApiError
 from llmdsim.web.limits import Limits
+from llmdsim.web.prompt_forms import separate
 
 #: Ids that are taken out in a third of a millisecond.
 IDS_AT_ONCE = 1 << 14
@@ -26,3 +27,11 @@ def prompt_ids(prompt: pb.TokenizedInput, limits: Limits) -> Generator[None, Non
         yield
         ids += found[start : start + IDS_AT_ONCE]
     return ids
+
+
+def check_ids(ids: list[int], limits: Limits) -> Generator[None, None, None]:
+    """Find out, in steps, whether all are in the vocabulary. Raises ApiError 400 where one is not."""
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        if start:
+            yield
+        separate(ids[start : start + IDS_AT_ONCE], "input_ids", limits)  # type: ignore[arg-type]

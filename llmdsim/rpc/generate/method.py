@@ -19,7 +19,7 @@ from llmdsim.rpc.generate.logprobs import OutputLogprobs, input_logprobs
 from llmdsim.rpc.generate.whole import WholeGenerate, whole_messages
 from llmdsim.rpc.message_form import MessageForm
 from llmdsim.rpc.pb import vllm_engine_pb2 as pb
-from llmdsim.rpc.prompt_ids import prompt_ids
+from llmdsim.rpc.prompt_ids import check_ids, prompt_ids
 from llmdsim.tokenization.prompt import Prompt
 from llmdsim.tokenization.steps import at_once
 from llmdsim.web.constraints import constraint_of
@@ -147,7 +147,7 @@ class Generate:
     def _prompt(self, asked: pb.GenerateRequest, ids: list[int]) -> Generator[Any, None, Prompt]:
         context = self._context
         if ids:
-            separate(ids, "input_ids", context.limits)  # type: ignore[arg-type]
+            yield from check_ids(ids, context.limits)
             return Prompt.of_ids(context.tokenizer, ids)
         as_text = text_input(asked)
         if as_text.truncate_prompt_tokens is not None:
