@@ -67,7 +67,7 @@ class Arrivals:
         if site.closing:
             connection.close_if_idle()
         if complete:
-            self._complete(stream, b"")
+            self.end(stream)
 
     def _begin_new(self, stream: Stream, head: RequestHead, complete: bool) -> None:
         """Have a stream's request be what its head says, or refused for it."""

@@ -552,3 +552,23 @@ def test_the_connection_that_ends_a_turn_is_sent_to_with_the_others() -> None:
     turn.end()
     for client, stream in zip(clients, streams, strict=True):
         assert client.flush().answers[stream].ended
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [(b"GET", b"no/path", 400), (b"GET", b"/" + b"x" * 2000, 431), (b"POST", b"/\xff", 400)],
+)
+@pytest.mark.parametrize("body", [b"", b"hello"])
+def test_what_is_refused_by_its_head_is_not_handed_on(
+    method: bytes, path: bytes, status: int, body: bytes
+) -> None:
+    server = Server(whole, Limits(header_size=1000))
+    client = H2Client(server)
+    stream = client.begin(path, method, end=not body)
+    if body:
+        client.send(stream, body)
+    client.flush()
+    server.wait(LINGER_SECONDS)
+    assert client.answers[stream].status == status
+    assert server.requests == []
+    assert not client.client.protocol.streams
