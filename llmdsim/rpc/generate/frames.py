@@ -42,8 +42,9 @@ class _Begun(dict[int, bytes]):
         behind = self._behind
         whole = frame(delimited(_CHUNK, delimited(_IDS, varint(token_id)) + bytes(behind)))
         found = whole[:-behind]
-        if len(self) < MOST_KEPT:
-            self[token_id] = found
+        if len(self) >= MOST_KEPT:
+            self.clear()
+        self[token_id] = found
         return found
 
 
