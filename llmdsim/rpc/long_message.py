@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -30,6 +30,13 @@ _SIZES = {1: 8, 5: 4}
 _NOT_LAST = bytes(range(0x80, 0x100))
 
 
+class _Piece(NamedTuple):
+    """A part of a message, and packed ids that follow it in what it ends with."""
+
+    before: memoryview | bytes
+    ids: Sequence[memoryview] = ()
+
+
 class _Field(NamedTuple):
     """From `begin` to `end`; its value is from `value` on."""
 
@@ -49,44 +56,43 @@ def read_long(asks: type[M], data: memoryview, limits: Limits) -> Generator[None
     tokenized = asks.DESCRIPTOR.fields_by_name["tokenized"].number
     message = asks()
     try:
-        others, packed = _parted(data, tokenized)
+        pieces = list(_pieces(data, tokenized))
         count = 0
-        for part in _cut(packed):
-            count += len(part.translate(None, _NOT_LAST))
-            yield
+        for piece in pieces:
+            for part in _cut(piece.ids):
+                count += len(part.translate(None, _NOT_LAST))
+                yield
         if count > limits.max_model_len:
             raise over_context(count, limits)
-        for other in others:
-            message.MergeFromString(bytes(other))
+        for piece in pieces:
+            message.MergeFromString(bytes(piece.before))
             yield
-        for part in _cut(packed):
-            message.MergeFromString(delimited(tokenized, delimited(_IDS, part)))
-            yield
+            for part in _cut(piece.ids):
+                message.MergeFromString(delimited(tokenized, delimited(_IDS, part)))
+                yield
     except (DecodeError, IndexError, ValueError):
         raise RpcError(Code.INTERNAL, f"the message is no {asks.DESCRIPTOR.full_name}") from None
     return message
 
 
-def _parted(data: memoryview, tokenized: int) -> tuple[list[memoryview | bytes], list[memoryview]]:
-    """What there is besides the ids of `tokenized`, in order, and these."""
-    others: list[memoryview | bytes] = []
-    ids: list[memoryview] = []
+def _pieces(data: memoryview, tokenized: int) -> Iterator[_Piece]:
+    """All of a message, in order: what is chosen by the last of several fields is so then, too."""
     begin = 0
     for field in _fields(data):
         if field.number != tokenized or field.kind != LENGTH_DELIMITED:
             continue
-        others.append(data[begin : field.begin])
+        yield _Piece(data[begin : field.begin])
         begin = field.end
         within = data[field.value : field.end]
         rest = b""
+        ids = []
         for inner in _fields(within):
             if inner.number == _IDS and inner.kind == LENGTH_DELIMITED:
                 ids.append(within[inner.value : inner.end])
             else:
                 rest += within[inner.begin : inner.end]
-        others.append(delimited(tokenized, rest))
-    others.append(data[begin:])
-    return others, ids
+        yield _Piece(delimited(tokenized, rest), ids)
+    yield _Piece(data[begin:])
 
 
 def _fields(data: memoryview) -> Iterator[_Field]:
@@ -124,7 +130,7 @@ def _number(data: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a number has no end")
 
 
-def _cut(packed: list[memoryview]) -> Iterator[bytes]:
+def _cut(packed: Sequence[memoryview]) -> Iterator[bytes]:
     """Packed numbers, in pieces none of which ends within one."""
     for numbers in packed:
         start = 0
