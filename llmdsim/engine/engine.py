@@ -392,7 +392,11 @@ class Engine:
         if revealed < reply.total or sequence.tail:
             if revealed >= sequence.grows_at:
                 self._grow(sequence, now)
-            self._tell(sequence, now)
+            # `_tell`, but at once: this is nearly every token.
+            try:
+                sequence.sink.reveal(sequence)
+            except Exception as fault:
+                self._note(sequence, fault, now)
             return
         self._complete(sequence, reply.finish_reason, now)
 
@@ -455,10 +459,14 @@ class Engine:
         try:
             sequence.sink.reveal(sequence)
         except Exception as fault:
-            self.faults.append((sequence, fault))
-            if sequence.finish_reason is None:
-                self._end(sequence, "error", now)
-                self._admit(now)
+            self._note(sequence, fault, now)
+
+    def _note(self, sequence: Sequence, fault: Exception, now: float) -> None:
+        """A sink failed: its sequence goes no further."""
+        self.faults.append((sequence, fault))
+        if sequence.finish_reason is None:
+            self._end(sequence, "error", now)
+            self._admit(now)
 
     def _end(self, sequence: Sequence, reason: str, now: float) -> None:
         """It goes no further, whatever there is of its reply."""

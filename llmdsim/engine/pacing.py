@@ -213,6 +213,13 @@ class PerRequestPacing:
         if self._withdrawn:
             self._forget()
         heap, steady = self._heap, self._steady
+        latency = self._latency
+        gap = latency.constant_gap
+        if gap and (not heap or heap[0][0] > now):
+            self._advance_steadily(now, gap, reveal)
+            if latency.constant_gap != gap:
+                self.retime(now, running())
+            return
         due = self._due
         while steady and steady[0][0] <= now:
             due.append(steady.popleft())
@@ -221,8 +228,6 @@ class PerRequestPacing:
                 due.append(heappop(heap))
             due.sort()
         latest = steady[-1][0] if steady else now
-        latency = self._latency
-        gap = latency.constant_gap
         due.reverse()
         room = MOST_IN_BURSTS
         withdrawn = self._withdrawn
@@ -282,3 +287,37 @@ class PerRequestPacing:
             # Those there was no room for, or no time because one failed.
             while due:
                 heappush(self._heap, due.pop())
+
+    def _advance_steadily(
+        self, now: float, gap: float, reveal: Callable[[Sequence, int, float], None]
+    ) -> None:
+        """`advance` where nothing is due but what is in order: nearly every pass, and nearly every token."""
+        heap, steady = self._heap, self._steady
+        withdrawn, serial = self._withdrawn, self._serial
+        latest = steady[-1][0] if steady else now
+        while steady and steady[0][0] <= now:
+            deadline, _, sequence, _ = steady.popleft()
+            if sequence.finish_reason is not None:
+                self._stale = max(0, self._stale - 1)
+                continue
+            if withdrawn and sequence in withdrawn:
+                continue
+            reply = sequence.reply
+            assert reply is not None
+            left = reply.total - sequence.revealed
+            tokens = 1
+            deadline += gap
+            while deadline <= now and tokens < left and tokens < BURST:
+                tokens += 1
+                deadline += gap
+            if tokens < left:
+                # Before the sink runs, which may abort this very sequence.
+                if latest <= deadline > now:
+                    latest = deadline
+                    steady.append((deadline, serial(), sequence, gap))
+                else:
+                    heappush(heap, (deadline, serial(), sequence, gap))
+            elif sequence.tail and self._waits_for_tail(sequence):
+                ends = deadline - gap + sequence.tail
+                heappush(heap, (ends, serial(), sequence, sequence.tail))
+            reveal(sequence, tokens, now)

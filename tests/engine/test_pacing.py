@@ -54,18 +54,37 @@ def test_a_late_pass_counts_a_token_due_at_this_very_instant() -> None:
     assert log(sequence).tokens == [3]
 
 
-def test_after_a_late_pass_the_order_is_that_of_time() -> None:
+@pytest.mark.parametrize("under_way", [False, True])
+def test_after_a_late_pass_the_order_is_that_of_time(under_way: bool) -> None:
     rig = Rig(time_to_first_token=8 * TICK, inter_token_latency=TICK)
-    start = rig.now
-    first = rig.add(total=10)
+    first = rig.add(total=20)
     rig.go(TICK / 2)
-    second = rig.add(total=10)
+    second = rig.add(total=20)
+    rig.go(7.5 * TICK)
+    if under_way:
+        # Their deadlines are in order from here on.
+        rig.go(TICK / 2)
+        rig.go(TICK / 2)
     # The first is due after the second, though its turn comes before.
-    assert rig.go(9.75 * TICK) == start + 10.5 * TICK
-    assert rig.go(TICK / 2) == start + 11 * TICK
-    assert (log(first).tokens, log(second).tokens) == ([3], [2, 3])
-    assert rig.go(TICK / 2) == start + 11.5 * TICK
-    assert (log(first).tokens, log(second).tokens) == ([3, 4], [2, 3])
+    before = rig.now
+    assert rig.go(1.75 * TICK) == before + 2 * TICK if under_way else before + 2 * TICK
+    told = len(log(first).tokens), len(log(second).tokens)
+    for _ in range(4):
+        rig.go(TICK / 2)
+    assert (len(log(first).tokens) - told[0], len(log(second).tokens) - told[1]) == (2, 2)
+
+
+@pytest.mark.parametrize("late", [BURST - 1, BURST, BURST + 1, 3 * BURST])
+def test_a_pass_that_is_very_late_reveals_a_burst_at_most(late: int) -> None:
+    rig = Rig(time_to_first_token=TICK, inter_token_latency=TICK)
+    sequence = rig.add(total=4 * BURST)
+    rig.go(TICK)
+    rig.go(TICK)
+    rig.go(late * TICK)
+    assert log(sequence).tokens == [1, 2, 2 + min(late, BURST)]
+    while log(sequence).tokens[-1] < 2 + late:
+        rig.go()
+    assert log(sequence).tokens[-1] == 2 + late
 
 
 def test_a_late_pass_with_varying_gaps() -> None:
