@@ -98,7 +98,7 @@ def only_message(headers: Mapping[bytes, bytes], body: bytes, most: int) -> Gene
 
     Raises RpcError for none, for more than one, and as `Messages` does.
     """
-    gzip = is_gzip(headers)
+    gzip = _is_gzip(headers)
     if not body:
         raise RpcError(Code.UNIMPLEMENTED, "the method takes one message, and none came")
     if len(body) < PREFIX:
@@ -145,7 +145,7 @@ def inflated(message: bytes | memoryview, most: int) -> Iterator[bytes]:
         raise RpcError(Code.INTERNAL, "a message is no whole gzip")
 
 
-def is_gzip(headers: Mapping[bytes, bytes]) -> bool:
+def _is_gzip(headers: Mapping[bytes, bytes]) -> bool:
     """Whether messages may be compressed. Raises RpcError where they would be in a way that is not read."""
     encoding = headers.get(b"grpc-encoding", b"identity")
     if encoding not in (b"identity", b"gzip"):
@@ -171,7 +171,7 @@ class Messages:
     """
 
     def __init__(self, headers: Mapping[bytes, bytes], most: int) -> None:
-        self._gzip = is_gzip(headers)
+        self._gzip = _is_gzip(headers)
         self._most = most
         self._data = bytearray()
 
