@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.integration.client import Client, eventually, request_bytes, reset
+from tests.integration.client import Client, Metrics, eventually, request_bytes, reset
 from tests.integration.daemon import Daemon
 from tests.wire.channel import pieces, post, post_chunks
 
@@ -142,15 +142,20 @@ def test_r88_whatever_they_do(half_close: str) -> None:
         assert daemon.process.poll() is None
 
 
+def accepted(metrics: Metrics) -> float:
+    """Choices that run, wait, or have ended."""
+    under_way = metrics.value(RUNNING) + metrics.value(WAITING)
+    return under_way + sum(metrics.finished().values())
+
+
 def test_each_choice_that_was_accepted_ends_once() -> None:
-    """Whole requests of clients that leave at some time by FIN: all of them are begun, however they end."""
+    """Clients that leave by FIN at some time after their requests were accepted."""
     dice = random.Random(7)
     flags = ("--max-num-seqs", "8", "--inter-token-latency", "3ms")
     with Daemon(*flags) as daemon:
         client = daemon.client
         leaving: list[tuple[float, socket.socket]] = []
         choices = 0
-        began = time.monotonic()
         for number in range(200):
             n, prompts = dice.randint(1, 3), dice.randint(1, 2)
             fields = {
@@ -163,7 +168,9 @@ def test_each_choice_that_was_accepted_ends_once() -> None:
             one = socket.create_connection((client.host, client.port), timeout=5)
             one.sendall(request_bytes("POST", "/v1/completions", body))
             choices += n * prompts
-            leaving.append((time.monotonic() - began + dice.random(), one))
+            leaving.append((dice.random(), one))
+        eventually(lambda: accepted(client.metrics()) == choices)
+        began = time.monotonic()
         for at, one in sorted(leaving, key=lambda leaver: leaver[0]):
             time.sleep(max(0.0, began + at - time.monotonic()))
             one.close()
