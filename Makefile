@@ -10,8 +10,7 @@ ROUTER_ARGS ?=
 H2SPEC ?= h2spec
 H2LOAD ?=
 PYTEST_ARGS ?=
-# One more than there are cores: much of the time tests wait for daemons.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+WORKERS ?= auto
 BENCH_ARGS ?=
 MINUTES ?= 5
 SOAK_ARGS ?=
@@ -46,7 +45,7 @@ help: ## list the targets and variables
 run: .venv/.installed ## install, then run the daemon in the foreground on PORT, serving MODEL
 	@exec $(PY) -m llmdsim --port '$(PORT)' --model '$(MODEL)' $(ARGS)
 
-test: lint types ## install with the test extras, then lint, types and all tests, in WORKERS processes at once
+test: lint types ## install with the test extras, then lint, types and all tests, on WORKERS cores at once
 	$(PY) -m pytest -n '$(WORKERS)' --dist loadfile $(PYTEST_ARGS)
 
 lint: .venv/.test-installed ## ruff: rules and format
