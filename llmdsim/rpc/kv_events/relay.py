@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 
 from twisted.internet.task import LoopingCall
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from llmdsim.kvevents.feed import Feed
@@ -18,8 +17,6 @@ from llmdsim.web.errors import ApiError, shutting_down
 from llmdsim.web.turns import Steps
 from llmdsim.wire.grpc import Code, RpcError
 from llmdsim.wire.request import Request
-
-log = Logger()
 
 #: How often it is looked whether there is something to tell of the load, in seconds (SMG).
 LOOK_EVERY = 0.1
@@ -74,9 +71,7 @@ class Relay:
             # What the one before knew of may be gone.
             self._conversion = Conversion()
             feed.listen(self._take)
-            self._look.start(LOOK_EVERY, now=False).addErrback(
-                lambda failure: log.failure("the load is not told any more", failure)
-            )
+            self._look.start(LOOK_EVERY, now=False)
         subscription = Subscription(
             request,
             feed,

@@ -112,6 +112,13 @@ class Subscription:
 
     def look(self) -> None:
         """Tell the load if it has changed, or nothing was told for some time."""
+        try:
+            self._look()
+        except Exception as error:
+            # A fault of ours, which must not end the looks at others.
+            self.end(error)
+
+    def _look(self) -> None:
         if not self._hears_of_load or self._missed or self._waiting or self._request.channel.write_paused:
             return
         now = self._turns.seconds()

@@ -6,9 +6,12 @@ import time
 from itertools import pairwise
 
 import pytest
+from twisted.logger import capturedLogs
 
 from llmdsim.engine.kvcache.records import Cleared
+from llmdsim.rpc.kv_events import subscription
 from llmdsim.rpc.pb import common_pb2 as pb
+from llmdsim.wire.grpc import Code
 from tests.rpc.client import RpcClient
 from tests.rpc.kv_events.rig import ALONE, Batches, batches, loads, subscribe, tell
 from tests.services.events_rig import EventsRig
@@ -151,3 +154,22 @@ def test_a_late_record_has_nothing_of_one_for_others() -> None:
     slow.client.h2.open_window(10_000, slow.stream_id)
     assert batches(new)[0].load.HasField("cache_hit_rate")
     assert [message.load.HasField("cache_hit_rate") for message in batches(slow)] == [True, False, False]
+
+
+def test_a_fault_of_ours_ends_the_calls_it_concerns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = EventsRig(*SLOW).start()
+    told, quiet = subscribe(rig, early=True), subscribe(rig)
+    with monkeypatch.context() as patched, capturedLogs() as logged:
+        patched.setattr(subscription, "engine_load", lambda context: 1 // 0)
+        wait(told, 0.2)
+        late = subscribe(rig, early=True)
+    assert [(call.code, call.message) for call in (told, late)] == [
+        (Code.INTERNAL, "Internal server error")
+    ] * 2
+    assert sum("log_failure" in event for event in logged) == 2
+    tell(rig, Cleared())
+    assert len(batches(quiet)) == 1
+    wait(quiet, 1.2)
+    assert len(loads(quiet)) == 1
+    quiet.cancel()
+    assert not rig.rank.event_feed._publisher.listener  # type: ignore[union-attr]
