@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
-import json
-import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+import comparison
 import http2
 from http2 import Call, Calls
 from load import GRACE, Outcome
@@ -178,53 +174,15 @@ class Bench:
 
 def main() -> None:
     """Runs the rounds, prints the table, writes the JSON."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    beside = Path(sys.executable).with_name("llmdsim")
-    options.add_argument("--server-command", default=str(beside), help="the daemon (%(default)s)")
-    options.add_argument("--against", metavar="COMMAND", help="another server that takes the same flags")
-    options.add_argument("--cases", default="cost,pace", help="%(default)s")
+    options = comparison.options(__doc__, "cost,pace", 3)
     options.add_argument("--client", default="sockets", choices=CLIENTS, help="who asks (%(default)s)")
     options.add_argument("--connections", type=int, default=8, help="that streams share (%(default)s)")
-    options.add_argument("--rounds", type=int, default=3, help="%(default)s")
     options.add_argument("--seconds", type=float, default=4.0, help="of each full-speed load (%(default)s)")
     options.add_argument("--full-speed-streams", type=int, default=64, help="at a time (%(default)s)")
     options.add_argument("--reply", type=int, default=32, help="tokens of a full-speed answer (%(default)s)")
     options.add_argument("--streams", default="400,1000", help="of the paced case (%(default)s)")
-    options.add_argument("--json", metavar="FILE", type=Path)
     given = options.parse_args()
-
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) > 1:  # the server alone on the first, this program on the rest
-        os.sched_setaffinity(0, set(cpus[1:]))
-    bench = Bench(given, cpus[0] if len(cpus) > 1 else None)
-    cases = given.cases.split(",")
-    if unknown := set(cases) - set(bench.cases):
-        options.error(f"no such case: {', '.join(sorted(unknown))}")
-    sides = {"ours": given.server_command} | ({"against": given.against} if given.against else {})
-    gc.disable()  # no pauses of our own; nothing here makes cycles
-    seen: dict[str, dict[str, list[float]]] = {}
-    for turn in range(given.rounds):
-        for case in cases:
-            for side in sides if turn % 2 == 0 else reversed(sides):
-                print(f"round {turn + 1}: {case}, {side} ...", file=sys.stderr, flush=True)
-                for figure, value in bench.cases[case](sides[side]).items():
-                    seen.setdefault(figure, {side: [] for side in sides})[side].append(value)
-                gc.collect()
-
-    table: dict[str, dict[str, float]] = {}
-    print(f"{'figure':36}" + "".join(f"{side:>12}" for side in (*sides, "ratio")[: 2 * len(sides) - 1]))
-    for figure, by_side in seen.items():
-        row = {side: statistics.median(values) for side, values in by_side.items()}
-        if given.against:
-            # Of figures from the same round: what else the machine does hits both.
-            both = zip(by_side["ours"], by_side["against"], strict=True)
-            row["ratio"] = statistics.median(ours / other if other else 0.0 for ours, other in both)
-        table[figure] = row
-        print(f"{figure:36}" + "".join(f"{value:12.3f}" for value in row.values()))
-    if given.json:
-        given.json.write_text(json.dumps(table, indent=1) + "\n")
+    comparison.compare(given, Bench(given, comparison.server_cpu()).cases, comparison.of_rounds)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,13 @@ Every figure is the median of the rounds; the servers take turns. bench/README.m
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+import comparison
 from load import Connection, Outcome, Repeated, chat, drive, get, post
 from server import Server, cpu_seconds, memory_mb
 
@@ -199,55 +196,13 @@ def _measured(
 
 def main() -> None:
     """Runs the cases, prints the table, writes the JSON."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    beside = Path(sys.executable).with_name("llmdsim")
-    options.add_argument("--server-command", default=str(beside), help="the daemon (%(default)s)")
-    options.add_argument("--against", metavar="COMMAND", help="another server that takes the same flags")
-    options.add_argument("--cases", default="cost,pace,long_prompts,boot,scrape", help="%(default)s")
-    options.add_argument("--rounds", type=int, default=1, help="%(default)s")
+    options = comparison.options(__doc__, "cost,pace,long_prompts,boot,scrape", 1)
     options.add_argument("--seconds", type=float, default=4.0, help="of each full-speed load (%(default)s)")
     options.add_argument("--streams", default="1,100,400,1000", help="of the paced case (%(default)s)")
-    options.add_argument("--json", metavar="FILE", type=Path)
     given = options.parse_args()
-
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) > 1:  # the server alone on the first, this program on the rest
-        os.sched_setaffinity(0, set(cpus[1:]))
-    bench = Bench(
-        given.seconds, [int(each) for each in given.streams.split(",")], cpus[0] if len(cpus) > 1 else None
-    )
-    cases = given.cases.split(",")
-    if unknown := set(cases) - set(bench.cases):
-        options.error(f"no such case: {', '.join(sorted(unknown))}")
-    sides = {"ours": given.server_command} | ({"against": given.against} if given.against else {})
-    gc.disable()  # no pauses of our own; nothing here makes cycles
-    seen: dict[str, dict[str, list[float]]] = {}
-    for turn in range(given.rounds):
-        for case in cases:
-            for side, command in sides.items():
-                print(f"round {turn + 1}: {case}, {side} ...", file=sys.stderr, flush=True)
-                for figure, value in bench.cases[case](command).items():
-                    seen.setdefault(figure, {}).setdefault(side, []).append(value)
-
-    table = {
-        figure: {side: statistics.median(values) for side, values in by_side.items()}
-        for figure, by_side in seen.items()
-    }
-    print(
-        f"{'figure':36}"
-        + "".join(f"{side:>12}" for side in sides)
-        + (f"{'ratio':>10}" if given.against else "")
-    )
-    for figure, row in table.items():
-        cells = "".join(f"{row[side]:12.3f}" for side in sides)
-        if given.against and row["against"] > 0:
-            row["ratio"] = row["ours"] / row["against"]
-            cells += f"{row['ratio']:10.3f}"
-        print(f"{figure:36}{cells}")
-    if given.json:
-        given.json.write_text(json.dumps(table, indent=1) + "\n")
+    streams = [int(each) for each in given.streams.split(",")]
+    bench = Bench(given.seconds, streams, comparison.server_cpu())
+    comparison.compare(given, bench.cases, comparison.of_medians)
 
 
 if __name__ == "__main__":
