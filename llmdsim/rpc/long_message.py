@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -34,7 +34,7 @@ class _Piece(NamedTuple):
     """A part of a message, and packed ids that follow it in what it ends with."""
 
     before: memoryview | bytes
-    ids: Sequence[memoryview] = ()
+    ids: memoryview = memoryview(b"")
 
 
 class _Field(NamedTuple):
@@ -84,14 +84,13 @@ def _pieces(data: memoryview, tokenized: int) -> Iterator[_Piece]:
         yield _Piece(data[begin : field.begin])
         begin = field.end
         within = data[field.value : field.end]
-        rest = b""
-        ids = []
+        start = 0
         for inner in _fields(within):
             if inner.number == _IDS and inner.kind == LENGTH_DELIMITED:
-                ids.append(within[inner.value : inner.end])
-            else:
-                rest += within[inner.begin : inner.end]
-        yield _Piece(delimited(tokenized, rest), ids)
+                before = delimited(tokenized, bytes(within[start : inner.begin]))
+                yield _Piece(before, within[inner.value : inner.end])
+                start = inner.end
+        yield _Piece(delimited(tokenized, bytes(within[start:])))
     yield _Piece(data[begin:])
 
 
@@ -130,13 +129,12 @@ def _number(data: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a number has no end")
 
 
-def _cut(packed: Sequence[memoryview]) -> Iterator[bytes]:
+def _cut(numbers: memoryview) -> Iterator[bytes]:
     """Packed numbers, in pieces none of which ends within one."""
-    for numbers in packed:
-        start = 0
-        while start < len(numbers):
-            end = min(start + PIECE, len(numbers))
-            while end < len(numbers) and numbers[end - 1] >= 0x80:
-                end += 1
-            yield bytes(numbers[start:end])
-            start = end
+    start = 0
+    while start < len(numbers):
+        end = min(start + PIECE, len(numbers))
+        while end < len(numbers) and numbers[end - 1] >= 0x80:
+            end += 1
+        yield bytes(numbers[start:end])
+        start = end

@@ -118,7 +118,8 @@ def only_message(headers: Mapping[bytes, bytes], body: bytes, most: int) -> Gene
     data = bytearray()
     for piece in inflated(message, most):
         data += piece
-        yield
+        if len(piece) == INFLATED_AT_ONCE:
+            yield
     return memoryview(data)
 
 

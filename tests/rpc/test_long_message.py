@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
 
 from llmdsim.rpc import long_message
 from llmdsim.rpc.generate.encoding import delimited, number, packed
@@ -18,7 +19,7 @@ from llmdsim.rpc.pb import vllm_engine_pb2 as pb
 from llmdsim.tokenization.steps import at_once
 from llmdsim.web.errors import ApiError
 from llmdsim.web.limits import Limits
-from llmdsim.web.turns import LONG_BODY
+from llmdsim.web.turns import LONG_BODY, Steps, Turns
 from llmdsim.wire.grpc import Code, RpcError, frame
 from tests.rpc.client import Call, RpcClient
 from tests.web.rig import PassRig, RankRig
@@ -26,23 +27,28 @@ from tests.web.rig import PassRig, RankRig
 LIMITS = Limits(max_model_len=1 << 20)
 GENERATE = "Generate"
 
-some_ids = st.lists(st.integers(0, 2**32 - 1), max_size=60)
+some_part = st.tuples(st.lists(st.integers(0, 2**32 - 1), max_size=60), st.booleans())
 
 
 def read(asks: type[Message], data: bytes, limits: Limits = LIMITS) -> Any:
     return at_once(read_long(asks, memoryview(data), limits))
 
 
-def tokenized(ids: list[int], text: str, are_packed: bool) -> bytes:
+def tokenized(text: str, *parts: tuple[list[int], bool]) -> bytes:
+    """A prompt with its text, and ids, some packed and some not."""
     within = delimited(1, text.encode()) if text else b""
-    within += packed(2, ids) if are_packed else b"".join(b"\x10" + number(1, id_)[1:] for id_ in ids if id_)
+    for ids, are_packed in parts:
+        within += (
+            packed(2, ids) if are_packed else b"".join(b"\x10" + number(1, id_)[1:] for id_ in ids if id_)
+        )
     return delimited(2, within)
 
 
 @given(
     parts=st.lists(
         st.one_of(
-            st.builds(tokenized, some_ids, st.text(max_size=9), st.booleans()),
+            st.builds(tokenized, st.text(max_size=9), some_part),
+            st.builds(tokenized, st.text(max_size=9), some_part, some_part, some_part),
             st.builds(delimited, st.sampled_from([1, 3, 30]), st.text(max_size=9).map(str.encode)),
             st.builds(lambda most: delimited(4, number(10, most)), st.integers(1, 9)),
             st.sampled_from([number(5, 1), b"\xf5\x01abcd", b"\xf1\x01abcdefgh", b"\xf8\x01\x80\x01"]),
@@ -87,7 +93,7 @@ def test_more_ids_than_fit_are_counted_and_not_read(monkeypatch: pytest.MonkeyPa
 def test_fields_are_counted() -> None:
     field = number(30, 1)
     read(pb.GenerateRequest, field * MOST_FIELDS)
-    for data in (field * (MOST_FIELDS + 1), tokenized([1] * (MOST_FIELDS + 1), "", False)):
+    for data in (field * (MOST_FIELDS + 1), tokenized("", ([1] * (MOST_FIELDS + 1), False))):
         with pytest.raises(RpcError) as raised:
             read(pb.GenerateRequest, data)
         assert raised.value.code is Code.RESOURCE_EXHAUSTED
@@ -176,3 +182,17 @@ def test_nothing_is_left_of_one_that_ends_while_it_is_read(end: str) -> None:
 def test_what_is_no_message_is_told_so_however_long() -> None:
     _, call = begin(RankRig(), frame(b"\x07" * (LONG_BODY + 1)))
     assert (call.code, call.message) == (Code.INTERNAL, "the message is no vllm.grpc.engine.GenerateRequest")
+
+
+def test_a_short_compressed_one_takes_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+    take = Turns.take
+
+    def noted(turns: Turns, steps: Steps) -> Deferred[None] | None:
+        taken.append(take(turns, steps))
+        return taken[-1]  # type: ignore[return-value]
+
+    monkeypatch.setattr(Turns, "take", noted)
+    data = b"\x01" + frame(gzip.compress(long_request(3).SerializeToString()))[1:]
+    begin(RankRig(), data, (b"grpc-encoding", b"gzip"))
+    assert taken == [None, None]
