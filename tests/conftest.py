@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -20,6 +21,12 @@ os.environ["HF_HUB_CACHE"] = os.devnull
 
 settings.register_profile("llmdsim", deadline=None)
 settings.load_profile("llmdsim")
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector pass over the thousands of tests: to look through them stops all for half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def _builds_nothing(rule: Rule, append_unknown: bool = True) -> Any:

@@ -189,7 +189,7 @@ def service() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def asking(service: str) -> Iterator[Daemon]:
-    with Daemon("--render-url", service, "--render-timeout", "700ms", "--mode", "echo") as daemon:
+    with Daemon("--render-url", service, "--render-timeout", "10s", "--mode", "echo") as daemon:
         yield daemon
 
 
@@ -214,7 +214,6 @@ def test_a_service_finds_the_tokens(asking: Daemon) -> None:
         ("none", 502, "gives an answer without a prompt"),
         ("close", 502, "ended the connection before it had answered"),
         ("cut", 502, "ended the connection before it had answered"),
-        ("slow", 504, "has not answered within 0.7 seconds"),
     ],
 )
 def test_a_service_that_is_of_no_help(asking: Daemon, prompt: str, status: int, words: str) -> None:
@@ -224,6 +223,13 @@ def test_a_service_that_is_of_no_help(asking: Daemon, prompt: str, status: int, 
     assert asking.client.chat("good").status == 200
 
 
+def test_a_service_is_not_waited_for_longer_than_is_said(service: str) -> None:
+    with Daemon("--render-url", service, "--render-timeout", "300ms", "--mode", "echo") as daemon:
+        for reply in daemon.client.chat("slow"), daemon.client.text("slow"):
+            assert reply.status == 504
+            assert "has not answered within 0.3 seconds" in reply.error["message"]
+
+
 def test_a_client_that_leaves_ends_the_call(asking: Daemon) -> None:
     before = len(Service.lost)
     with asking.client.connect() as connection:
@@ -231,7 +237,7 @@ def test_a_client_that_leaves_ends_the_call(asking: Daemon) -> None:
         time.sleep(0.2)
         began = time.monotonic()
     eventually(lambda: len(Service.lost) > before)
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < 5
     assert asking.client.get("/load").json["server_load"] == 0
 
 
