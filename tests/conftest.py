@@ -24,7 +24,7 @@ settings.load_profile("llmdsim")
 
 
 def pytest_collection_finish() -> None:
-    """Have the collector pass over the thousands of tests: to look through them stops all for half a second."""
+    """Have the collector pass over the thousands of tests: to look through them takes half a second."""
     gc.collect()
     gc.freeze()
 
