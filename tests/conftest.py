@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from typing import Any
 
@@ -21,12 +20,6 @@ os.environ["HF_HUB_CACHE"] = os.devnull
 
 settings.register_profile("llmdsim", deadline=None)
 settings.load_profile("llmdsim")
-
-
-def pytest_collection_finish() -> None:
-    """Have the collector pass over the thousands of tests: to look through them takes half a second."""
-    gc.collect()
-    gc.freeze()
 
 
 def _builds_nothing(rule: Rule, append_unknown: bool = True) -> Any:
